@@ -1,0 +1,170 @@
+"""Blocks that several families share. They state shapes; what a shape costs stands in `counting.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
+
+from flopcalc.config import Count, Schema, Size
+from flopcalc.spans import Full, Span, Window
+from flopcalc.tree import Attention, Embedding, Layers, Linear, Module, Node, Norm, Routed, Weight
+
+__all__ = [
+    "Decoder",
+    "TypedDecoder",
+    "attention",
+    "causal_lm",
+    "check_top_k",
+    "check_types",
+    "decoder_layer",
+    "each",
+    "experts",
+    "mlp",
+    "moe",
+]
+
+K = TypeVar("K", bound=Hashable)
+
+LEGACY_LAYER_TYPES = {
+    "mamba": "linear_attention",
+    "attention": "full_attention",
+    "deepseek_sparse_attention": "indexed_attention",
+    "qwen_sparse_attention": "indexed_attention",
+}
+"""Layer types as older published files spell them (transformers' `remap_legacy_layer_types`)."""
+
+
+class Decoder(Schema):
+    """Fields that nearly every decoder's config has. A family overrides the defaults."""
+
+    vocab_size: Size = 32000
+    hidden_size: Size = 4096
+    intermediate_size: Size = 11008
+    num_hidden_layers: Count = 32
+    num_attention_heads: Size = 32
+    num_key_value_heads: Size | None = None
+    head_dim: Size | None = None
+    tie_word_embeddings: bool = False
+
+    def derive(self) -> None:
+        if self.num_key_value_heads is None:
+            self.num_key_value_heads = self.num_attention_heads
+        if self.head_dim is None:
+            self.head_dim = self.hidden_size // self.num_attention_heads
+
+
+class TypedDecoder(Decoder):
+    """A decoder whose `layer_types` says what each layer attends to."""
+
+    layer_types: list[str] | None = None
+    sliding_window: Count | None = None
+
+    def default_layer_types(self) -> list[str]:
+        """The pattern of a config that has no `layer_types`."""
+        return ["full_attention"] * self.num_hidden_layers
+
+    def derive(self) -> None:
+        super().derive()
+        if self.layer_types is None:
+            self.layer_types = self.default_layer_types()
+        self.layer_types = [LEGACY_LAYER_TYPES.get(kind, kind) for kind in self.layer_types]
+        check_types("layer_types", self.layer_types, self.num_hidden_layers, ("full_attention", "sliding_attention"))
+        if "sliding_attention" in self.layer_types and not self.sliding_window:
+            raise ValueError(f"sliding_window: found {self.sliding_window}, expected the window of the sliding layers")
+
+    def span(self, kind: str) -> Span:
+        """What a layer of this type attends to."""
+        return Window(self.sliding_window) if kind == "sliding_attention" and self.sliding_window else Full()
+
+
+def check_types(field: str, types: list[str], num_layers: int, allowed: Iterable[str]) -> None:
+    """ValueError unless a per-layer list has one known entry a layer."""
+    if len(types) != num_layers:
+        raise ValueError(f"{field}: found {len(types)} entries, expected num_hidden_layers = {num_layers}")
+    unknown = sorted(set(types) - set(allowed))
+    if unknown:
+        raise ValueError(f"{field}: found {unknown[0]!r}, expected one of {', '.join(allowed)}")
+
+
+def check_top_k(top_k: int, num_experts: int, field: str = "num_experts_per_tok") -> None:
+    """ValueError where a token would use more experts than there are."""
+    if num_experts and top_k > num_experts:
+        raise ValueError(f"{field}: found {top_k}, expected at most the number of experts, {num_experts}")
+
+
+def each(layer: Callable[[K], Node], kinds: Iterable[K]) -> Layers:
+    """A layer list from the kind of each layer: one object per distinct kind."""
+    built: dict[K, Node] = {}
+    return Layers(built[kind] if kind in built else built.setdefault(kind, layer(kind)) for kind in kinds)
+
+
+def attention(
+    c: Any,
+    span: Span,
+    *,
+    bias: bool = False,
+    o_bias: bool | None = None,
+    qk_norm: bool = False,
+    gate: bool = False,
+    **extra: Node | None,
+) -> Module:
+    """Grouped-query attention of `c.num_attention_heads` heads of `c.head_dim`.
+
+    `gate` doubles q_proj by an output gate, `qk_norm` adds RMSNorms over head_dim, `o_bias`
+    defaults to `bias`; further parameters come as keywords.
+    """
+    heads, kv_heads, dim = c.num_attention_heads, c.num_key_value_heads, c.head_dim
+    return Module(
+        q_proj=Linear(c.hidden_size, heads * dim * (2 if gate else 1), bias),
+        k_proj=Linear(c.hidden_size, kv_heads * dim, bias),
+        v_proj=Linear(c.hidden_size, kv_heads * dim, bias),
+        o_proj=Linear(heads * dim, c.hidden_size, bias if o_bias is None else o_bias),
+        q_norm=Norm(dim) if qk_norm else None,
+        k_norm=Norm(dim) if qk_norm else None,
+        core=Attention(heads, dim, dim, span),
+        **extra,
+    )
+
+
+def mlp(hidden: int, width: int, *, bias: bool = False) -> Module:
+    """The gated MLP of llama: gate, up and down."""
+    return Module(
+        gate_proj=Linear(hidden, width, bias), up_proj=Linear(hidden, width, bias), down_proj=Linear(width, hidden, bias)
+    )
+
+
+def experts(hidden: int, width: int, num_experts: int, top_k: int) -> Routed:
+    """Gated routed experts as transformers 5 fuses them: gate_up (E, 2F, H) and down (E, H, F)."""
+    return Routed(
+        num_experts,
+        top_k,
+        gate_up_proj=Weight((num_experts, 2 * width, hidden), "experts"),
+        down_proj=Weight((num_experts, hidden, width), "experts"),
+    )
+
+
+def moe(hidden: int, width: int, num_experts: int, top_k: int, **extra: Node | None) -> Module:
+    """A router named `gate` over routed experts; shared experts come as keywords."""
+    return Module(
+        gate=Linear(hidden, num_experts, kind="router"), experts=experts(hidden, width, num_experts, top_k), **extra
+    )
+
+
+def decoder_layer(hidden: int, **parts: Node | None) -> Module:
+    """A pre-norm layer: its mixer and MLP under the names given, and two RMSNorms."""
+    return Module(**parts, input_layernorm=Norm(hidden), post_attention_layernorm=Norm(hidden))
+
+
+def causal_lm(c: Any, layers: Layers, **extra: Node | None) -> Module:
+    """The causal LM skeleton: model.embed_tokens, model.layers, model.norm, lm_head (tied or not)."""
+    return Module(
+        model=Module(
+            embed_tokens=Embedding(c.vocab_size, c.hidden_size), layers=layers, norm=Norm(c.hidden_size), **extra
+        ),
+        lm_head=Linear(
+            c.hidden_size,
+            c.vocab_size,
+            kind="head",
+            tied_to="model.embed_tokens.weight" if c.tie_word_embeddings else None,
+        ),
+    )

@@ -1,0 +1,136 @@
+"""The registry of estimators, keyed by Hugging Face `model_type`.
+
+`architectures/` holds one file a family; a file is named like the longest model_type prefix that it
+serves (`qwen3_moe` lives in `qwen3_moe.py`, `qwen3.py` or `qwen.py`), and is imported when a type
+of it is first asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from flopcalc import architectures
+from flopcalc.config import Schema, read_config
+from flopcalc.errors import InvalidOption, UnsupportedModel
+from flopcalc.tree import Module
+
+__all__ = ["ESTIMATORS", "Estimator", "describe", "is_supported", "register", "supported_model_types"]
+
+
+class Estimator:
+    """How the tree of one model_type follows from its config: `schema` reads the fields, `build`
+    states the structure. Calling it does both."""
+
+    def __init__(self, model_type: str, schema: type[Schema], build: Callable[[Any], Module]) -> None:
+        self.model_type = model_type
+        self.schema = schema
+        self.build = build
+
+    def __call__(self, fields: Mapping[str, Any]) -> Module:
+        """The tree of a model with these config fields. Raises InvalidConfig."""
+        return self.build(self.schema.read(self.model_type, fields))
+
+    def __repr__(self) -> str:
+        return f"Estimator({self.model_type!r})"
+
+
+_registered: dict[str, Estimator] = {}
+
+
+def register(
+    model_type: str, schema: type[Schema], *, replace: bool = False
+) -> Callable[[Callable[[Any], Module]], Callable[[Any], Module]]:
+    """Decorate a function (schema instance -> tree) to serve `model_type`.
+
+    Raises InvalidOption where the type is served already, unless `replace=True`.
+    """
+
+    def decorate(build: Callable[[Any], Module]) -> Callable[[Any], Module]:
+        served = _registered.get(model_type)
+        if served is not None and not replace and served.build.__module__ != build.__module__:
+            raise InvalidOption(
+                f"register: model_type {model_type!r} is already served by {served.build.__module__}; "
+                f"pass replace=True to serve it instead"
+            )
+        _registered[model_type] = Estimator(model_type, schema, build)
+        return build
+
+    return decorate
+
+
+@cache
+def _files() -> frozenset[str]:
+    return frozenset(module.name for module in pkgutil.iter_modules(architectures.__path__))
+
+
+def _find(model_type: str) -> Estimator | None:
+    """The estimator of a type, importing the file that is named after it where needed."""
+    name = model_type
+    while model_type not in _registered and name:
+        if name in _files():
+            import_module(f"flopcalc.architectures.{name}")
+        name = name.rpartition("_")[0]
+    return _registered.get(model_type)
+
+
+class _Estimators(Mapping[str, Estimator]):
+    """model_type -> Estimator; files are imported on demand."""
+
+    def __getitem__(self, model_type: str) -> Estimator:
+        estimator = _find(model_type) if isinstance(model_type, str) else None
+        if estimator is None:
+            raise KeyError(model_type)
+        return estimator
+
+    def __iter__(self) -> Iterator[str]:
+        for name in _files():
+            import_module(f"flopcalc.architectures.{name}")
+        return iter(sorted(_registered))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+ESTIMATORS: Mapping[str, Estimator] = _Estimators()
+
+
+def supported_model_types() -> tuple[str, ...]:
+    """Every model_type with an estimator, sorted."""
+    return tuple(ESTIMATORS)
+
+
+def is_supported(config_or_model_type: Any) -> bool:
+    """Whether a model_type, or a config in any form, has an estimator."""
+    if isinstance(config_or_model_type, str) and config_or_model_type in ESTIMATORS:
+        return True
+    if isinstance(config_or_model_type, str) and "/" not in config_or_model_type:
+        return False
+    return read_config(config_or_model_type)[0] in ESTIMATORS
+
+
+def describe(config: Any) -> Module:
+    """The tree of a model: its modules, shapes and mixers.
+
+    Args:
+        config: in any form that `read_config` takes.
+
+    Raises UnsupportedModel or InvalidConfig.
+
+    >>> describe({"model_type": "llama"}).num_matmul_params()
+    6607077376
+    """
+    model_type, fields = read_config(config)
+    estimator = _find(model_type)
+    if estimator is None:
+        nearest = difflib.get_close_matches(model_type, supported_model_types(), n=3, cutoff=0.5)
+        hint = f"nearest supported: {', '.join(nearest)}; " if nearest else ""
+        raise UnsupportedModel(
+            f"model_type {model_type!r} has no estimator; {hint}"
+            f"`flopcalc models` lists all, flopcalc.register() adds one"
+        )
+    return estimator(fields)

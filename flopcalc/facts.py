@@ -1,0 +1,36 @@
+"""Reading the fact folders `registry/` and `hardware/`, the same way from a wheel, an editable
+install and a checkout."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+__all__ = ["bundled_configs", "find_bundled", "folder"]
+
+
+@cache
+def folder(name: str) -> Path:
+    """The folder `registry` or `hardware`: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parent
+    inside = package / "facts_data" / name
+    return inside if inside.is_dir() else package.parent / name
+
+
+@cache
+def bundled_configs() -> dict[str, Path]:
+    """Hub id -> config file, for every bundled model, in order of model_type and name."""
+    files = sorted(folder("registry").glob("*/*__*.json"))
+    return {file.stem.replace("__", "/", 1): file for file in files}
+
+
+def find_bundled(name: str) -> Path | None:
+    """The bundled config of that hub id, or None."""
+    if name.count("/") != 1:
+        return None
+    file_name = f"{name.replace('/', '__')}.json"
+    return next(iter(folder("registry").glob(f"*/{file_name}")), None) if _plain(file_name) else None
+
+
+def _plain(file_name: str) -> bool:
+    return not any(character in file_name for character in "*?[]\\\0")

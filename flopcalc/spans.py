@@ -1,0 +1,120 @@
+"""Which (query, key) pairs does a document of n tokens touch?
+
+Every span answers under three rules, and a convention picks one:
+
+* `dense`  each query reads as many keys as the widest one: n*n, or n*min(n, w) for a window;
+           no causal discount (the PaLM / torchtitan habit).
+* `exact`  causal pairs, key by key: n(n+1)/2, or the sum over queries of min(i, w).
+* `masked` what an eager implementation multiplies before it masks: n*n whatever the window.
+           This is what an operator counter sees, so `flopcalc verify` uses it.
+
+`n` is a Python int (any size) or a numpy integer array; `minimum` is `min` or `numpy.minimum` to
+match. The results are exact integers; the caller keeps arrays inside their range (see `bound`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Rule = Literal["dense", "exact", "masked"]
+Minimum = Callable[[Any, Any], Any]
+
+__all__ = ["Bidirectional", "Chunk", "Compressed", "Full", "Rule", "Span", "Sum", "Window"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Base of all spans: a value, equal to another with the same fields."""
+
+    def parts(self) -> tuple[Span, ...]:
+        """The spans that this one is a sum of; itself for a plain one."""
+        return (self,)
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        """Pairs of a document of n tokens: an int for an int, an array for an array."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Full(Span):
+    """Causal attention over the whole document."""
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        return n * (n + 1) // 2 if rule == "exact" else n * n
+
+
+@dataclass(frozen=True, slots=True)
+class Bidirectional(Span):
+    """Every token reads every token (encoders, vision towers): n*n under each rule."""
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        return n * n
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Span):
+    """Each query reads at most `size` keys, itself included: a sliding window, or the top-k keys
+    that an indexer picked (the count is the same, whichever keys they are).
+
+    dense n*min(n, w); exact sum over i of min(i, w) = m(m+1)/2 + (n-m)*m with m = min(n, w).
+    """
+
+    size: int
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        if rule == "masked":
+            return n * n
+        reach = minimum(n, self.size)
+        return n * reach if rule == "dense" else reach * (reach + 1) // 2 + (n - reach) * reach
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk(Span):
+    """Attention inside blocks of `size` tokens (llama4): with n = q*c + r,
+    dense q*c*c + r*r; exact q*c(c+1)/2 + r(r+1)/2."""
+
+    size: int
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        if rule == "masked":
+            return n * n
+        blocks, rest = n // self.size, n % self.size
+        squares = blocks * self.size**2 + rest * rest
+        return squares if rule == "dense" else (squares + n) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed(Span):
+    """Each query reads compressed entries, one per `rate` tokens, at most `top_k` of them.
+
+    dense n*min(n//rate, k). exact: query i (from 1) sees the floor(i/rate) entries closed by then;
+    the sum over i of min(k, floor(i/rate)) = rate*c(c-1)/2 + c*(n - c*rate + 1), c = min(n//rate, k).
+    """
+
+    rate: int
+    top_k: int | None = None
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        entries = n // self.rate
+        if rule == "masked":
+            return n * entries
+        if self.top_k is not None:
+            entries = minimum(entries, self.top_k)
+        if rule == "dense":
+            return n * entries
+        return self.rate * (entries * (entries - 1) // 2) + entries * (n - entries * self.rate + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(Span):
+    """One softmax over several key sets, as DeepSeek-V4's window plus its compressed entries."""
+
+    terms: tuple[Span, ...]
+
+    def parts(self) -> tuple[Span, ...]:
+        return tuple(part for term in self.terms for part in term.parts())
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        return sum(part.pairs(n, rule, minimum) for part in self.parts())

@@ -1,0 +1,376 @@
+"""A model described once: a light tree that mirrors its `nn.Module` tree.
+
+Nodes are frozen and hold shapes, not tensors; names are those of transformers 5, so that parameter
+tables, LoRA targets and freeze patterns mean what they mean to PyTorch and PEFT. A tree states
+structure only: no FLOP factor stands here (see `counting.py`).
+
+    >>> layer = Module(up=Linear(8, 32), down=Linear(32, 8, bias=True))
+    >>> tree = Module(layers=Layers([layer] * 3), norm=Norm(8))
+    >>> list(tree.parameters())[:2]
+    [('layers.0.up.weight', (32, 8)), ('layers.0.down.weight', (8, 32))]
+    >>> tree.num_params(), tree.num_matmul_params()
+    (1568, 1536)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, NamedTuple, get_args
+
+from flopcalc.spans import Span
+
+__all__ = [
+    "MATMUL_KINDS", "TEXT", "Attention", "Conv1d", "DeltaRule", "Embedding", "IndexScores", "Kind", "Layers",
+    "LayerNorm", "Linear", "LinearAttention", "Mamba", "Mamba2", "Mixer", "Module", "Node", "Norm", "Routed",
+    "Shape", "Stream", "StreamMix", "Tensor", "Visit", "Weight", "WeightLeaf", "walk",
+]  # fmt: skip
+
+Shape = tuple[int, ...]
+
+Kind = Literal[
+    "linear",  # projections
+    "router",  # scores of the experts
+    "shared_gate",  # the scalar gate of shared experts
+    "experts",  # routed expert matrices
+    "head",  # the output matrix, tied or not
+    "stream_map",  # hyper-connection maps
+    "embedding",  # look-up tables: no multiplication
+    "norm",
+    "bias",
+    "conv",  # taps of depthwise convolutions
+    "vector",  # any other bare parameter: sinks, A_log, dt_bias, position biases
+]
+MATMUL_KINDS: frozenset[Kind] = frozenset({"linear", "router", "shared_gate", "experts", "head", "stream_map"})
+
+
+class Tensor(NamedTuple):
+    """One parameter tensor of a leaf. `tied_to` is the full name of the parameter it shares: the
+    tensor is then counted there once, while its work is done here again."""
+
+    name: str
+    shape: Shape
+    kind: Kind
+    tied_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The tokens that a subtree works on: one of every `every` tokens of a document of the source
+    (n // every). The sources are `text`, `image` (patches) and `audio` (frames)."""
+
+    source: str = "text"
+    every: int = 1
+
+
+TEXT = Stream()
+
+
+class Node:
+    """Base of all nodes. The questions below are answered for the subtree under the node."""
+
+    __slots__ = ()
+
+    def parameters(self) -> Iterator[tuple[str, Shape]]:
+        """(name, shape) of every parameter, as `named_parameters()` of the real model lists them:
+        a tied tensor once, under its first name."""
+        for visit in walk(self, expand=True):
+            for tensor in visit.tensors:
+                if tensor.tied_to is None:
+                    yield ".".join(filter(None, (visit.path, tensor.name))), tensor.shape
+
+    def num_params(self) -> int:
+        """All parameters, shared tensors once."""
+        return sum(
+            visit.times * prod(tensor.shape)
+            for visit in walk(self)
+            for tensor in visit.tensors
+            if tensor.tied_to is None
+        )
+
+    def num_active_params(self) -> int:
+        """Parameters that one text token meets: routed experts by top_k / num_experts, norms and
+        biases in, an embedding table only where it is also the output matrix."""
+        return self._per_token(frozenset(get_args(Kind)) - {"embedding"})
+
+    def num_matmul_params(self) -> int:
+        """Matrix weights that one text token multiplies through (projections, active experts,
+        router, output head tied or not); no norms, biases, convolution taps or look-ups."""
+        return self._per_token(MATMUL_KINDS)
+
+    def _per_token(self, kinds: frozenset[Kind]) -> int:
+        return sum(
+            visit.times * visit.active(prod(tensor.shape))
+            for visit in walk(self)
+            if visit.stream.source == "text"
+            for tensor in visit.tensors
+            if tensor.kind in kinds
+        )
+
+
+# --- leaves with weights -------------------------------------------------------------------------
+
+
+class WeightLeaf(Node):
+    """A leaf that owns tensors."""
+
+    __slots__ = ()
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Linear(WeightLeaf):
+    """`nn.Linear`: weight (out, in) and an optional bias (out). `kind` says a special role;
+    `tied_to` names the parameter whose tensor it uses; `transposed` stores (in, out), as GPT-2's
+    Conv1D does. A block-diagonal projection is the Linear of one block's input width."""
+
+    in_features: int
+    out_features: int
+    bias: bool = False
+    kind: Kind = "linear"
+    tied_to: str | None = None
+    transposed: bool = False
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        shape = (self.in_features, self.out_features) if self.transposed else (self.out_features, self.in_features)
+        weight = Tensor("weight", shape, self.kind, self.tied_to)
+        return (weight, Tensor("bias", (self.out_features,), "bias")) if self.bias else (weight,)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding(WeightLeaf):
+    """`nn.Embedding`: a look-up, so no multiplication."""
+
+    num_embeddings: int
+    dim: int
+    tied_to: str | None = None
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (Tensor("weight", (self.num_embeddings, self.dim), "embedding", self.tied_to),)
+
+
+@dataclass(frozen=True, slots=True)
+class Norm(WeightLeaf):
+    """RMSNorm: one weight vector."""
+
+    dim: int
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (Tensor("weight", (self.dim,), "norm"),)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm(WeightLeaf):
+    """LayerNorm: weight and bias vectors."""
+
+    dim: int
+    bias: bool = True
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        weight = Tensor("weight", (self.dim,), "norm")
+        return (weight, Tensor("bias", (self.dim,), "norm")) if self.bias else (weight,)
+
+
+@dataclass(frozen=True, slots=True)
+class Conv1d(WeightLeaf):
+    """Depthwise `nn.Conv1d` over time: weight (channels, 1, taps)."""
+
+    channels: int
+    taps: int
+    bias: bool = False
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        weight = Tensor("weight", (self.channels, 1, self.taps), "conv")
+        return (weight, Tensor("bias", (self.channels,), "bias")) if self.bias else (weight,)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight(WeightLeaf):
+    """A bare `nn.Parameter`, named by its place in the parent. A matrix kind says that a token
+    multiplies through it (a router, a stream map, fused experts); the default is a vector."""
+
+    shape: Shape
+    kind: Kind = "vector"
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (Tensor("", self.shape, self.kind),)
+
+
+# --- mixers: work without weights ----------------------------------------------------------------
+
+
+class Mixer(Node):
+    """A leaf without weights: tokens meet tokens, a running state, or themselves."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attention(Mixer):
+    """Query-key and weight-value products of `heads` query heads over a span."""
+
+    heads: int
+    qk_dim: int
+    v_dim: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class IndexScores(Mixer):
+    """Scores of a sparse-attention indexer: `heads` products of width `dim` per pair."""
+
+    heads: int
+    dim: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRule(Mixer):
+    """(Gated) delta rule and KDA: a state of key_dim x value_dim per head, read, corrected, read."""
+
+    heads: int
+    key_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba2(Mixer):
+    """Mamba-2 scan: a state of head_dim x state per head, updated and read out."""
+
+    heads: int
+    head_dim: int
+    state: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba(Mixer):
+    """Mamba-1 selective scan: `state` numbers per channel, updated and read out."""
+
+    channels: int
+    state: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinearAttention(Mixer):
+    """Linear (lightning) attention: a state of key_dim x value_dim per head, updated and read out."""
+
+    heads: int
+    key_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMix(Mixer):
+    """Hyper-connections: a (streams x streams) map of one token times its `streams` residual
+    vectors of `width`."""
+
+    streams: int
+    width: int
+
+
+# --- containers ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, init=False)
+class Module(Node):
+    """Named children, as an `nn.Module`. A child given as None does not exist.
+
+    `on(stream)` puts the subtree on another token stream, `without_grad()` says that training runs
+    it forward only; both return a copy.
+    """
+
+    children: tuple[tuple[str, Node], ...]
+    stream: Stream | None = None
+    grad: bool = True
+
+    def __init__(self, /, **children: Node | None) -> None:
+        present = tuple((name, child) for name, child in children.items() if child is not None)
+        object.__setattr__(self, "children", present)
+
+    def _copy(self, **changes: object) -> Module:
+        copy = object.__new__(type(self))
+        for name, value in {**vars(self), **changes}.items():
+            object.__setattr__(copy, name, value)
+        return copy
+
+    def on(self, stream: Stream) -> Module:
+        return self._copy(stream=stream)
+
+    def without_grad(self) -> Module:
+        return self._copy(grad=False)
+
+
+@dataclass(frozen=True, init=False)
+class Layers(Module):
+    """`nn.ModuleList`: children named 0, 1, 2, ... Equal layers should be one object used many
+    times: a walk then visits it once."""
+
+    def __init__(self, layers: Iterable[Node]) -> None:
+        object.__setattr__(self, "children", tuple((str(i), layer) for i, layer in enumerate(layers)))
+
+
+@dataclass(frozen=True, init=False)
+class Routed(Module):
+    """Children of which a token uses `top_k` of `num_experts` parts: fused weights whose leading
+    dimension is the expert, or a list of experts."""
+
+    num_experts: int = 1
+    top_k: int = 1
+
+    def __init__(self, num_experts: int, top_k: int, /, **children: Node | None) -> None:
+        super().__init__(**children)
+        object.__setattr__(self, "num_experts", num_experts)
+        object.__setattr__(self, "top_k", top_k)
+
+
+# --- the walk ------------------------------------------------------------------------------------
+
+
+class Visit(NamedTuple):
+    """One leaf as a walk meets it: `times` counts the places of the same object (path names the
+    first), `top_k / num_experts` is the share of its tensors that a token uses."""
+
+    path: str
+    leaf: Node
+    times: int
+    stream: Stream
+    grad: bool
+    top_k: int
+    num_experts: int
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.leaf.tensors() if isinstance(self.leaf, WeightLeaf) else ()
+
+    def active(self, numel: int) -> int:
+        """The share of `numel` parameters that one token uses: exact, the leading dimension is the
+        expert."""
+        return numel * self.top_k // self.num_experts
+
+
+def walk(node: Node, *, expand: bool = False) -> Iterator[Visit]:
+    """Every leaf under `node`. Equal layers of a list are visited once with their count, unless
+    `expand` asks for each by its own path."""
+    yield from _walk(node, Visit("", node, 1, TEXT, True, 1, 1), expand)
+
+
+def _walk(node: Node, at: Visit, expand: bool) -> Iterator[Visit]:
+    if not isinstance(node, Module):
+        yield at
+        return
+    at = at._replace(stream=node.stream or at.stream, grad=at.grad and node.grad)
+    if isinstance(node, Routed):
+        at = at._replace(top_k=at.top_k * node.top_k, num_experts=at.num_experts * node.num_experts)
+    prefix = f"{at.path}." if at.path else ""
+    if isinstance(node, Layers) and not expand:
+        counts = Counter(id(child) for _, child in node.children)
+        firsts = {id(child): name for name, child in reversed(node.children)}
+        children = [(name, child, counts[id(child)]) for name, child in node.children if firsts[id(child)] == name]
+    else:
+        children = [(name, child, 1) for name, child in node.children]
+    for name, child, times in children:
+        yield from _walk(child, at._replace(path=prefix + name, leaf=child, times=at.times * times), expand)
