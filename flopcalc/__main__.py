@@ -1,0 +1,5 @@
+import sys
+
+from flopcalc.cli import main
+
+sys.exit(main())
