@@ -1,0 +1,204 @@
+"""The real model as the judge: build it with transformers on the meta device and compare.
+
+Two things are compared: the parameter table (names and shapes of `named_parameters()`), and the
+forward matmul FLOPs that `torch.utils.flop_counter.FlopCounterMode` sees, weights and mixers apart.
+
+What the operator counter sees of an eager run differs from what a convention counts in three ways,
+and only these: attention multiplies the whole square before it masks (rule `masked`), rotary tables
+are built by a small matmul (left out here), and recurrences run as a chunked algorithm in plain
+torch (their modules' activation products are left out on both sides, `unjudged` names them).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flopcalc.config import read_config
+from flopcalc.conventions import Convention
+from flopcalc.counting import FlopCounter
+from flopcalc.errors import FlopcalcError, InvalidOption
+from flopcalc.estimators import describe
+from flopcalc.tree import MATMUL_KINDS, Attention, IndexScores, Mixer, Node, Shape, StreamMix, walk
+
+__all__ = ["FlopComparison", "Verification", "build_real_model", "compare_flops", "compare_parameters", "verify"]
+
+EAGER = Convention(
+    name="eager",
+    summary="what an operator counter sees of an eager forward pass",
+    weights=MATMUL_KINDS,
+    pairs="masked",
+    delta_rule=0,
+    mamba2=0,
+    mamba=0,
+    linear_attention=0,
+    stream_mix=True,
+)
+
+_JUDGED_MIXERS = (Attention, IndexScores, StreamMix)
+_PUBLISHED_AS = {"kimi_k2": "deepseek_v3"}
+"""Types that transformers does not know by name, whose files use another type's fields and code."""
+
+
+@dataclass(frozen=True)
+class FlopComparison:
+    """Forward FLOPs of one document of `tokens`: ours against the operator counter's."""
+
+    tokens: int
+    weights: int
+    weights_seen: int
+    mixers: int
+    mixers_seen: int
+
+    @property
+    def equal(self) -> bool:
+        return (self.weights, self.mixers) == (self.weights_seen, self.mixers_seen)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found. Parameter entries are (name, shape)."""
+
+    model_type: str
+    num_params: int
+    missing: list[tuple[str, Shape]] = field(default_factory=list)
+    """Parameters of the real model that the tree lacks."""
+    surplus: list[tuple[str, Shape]] = field(default_factory=list)
+    """Parameters of the tree that the real model lacks."""
+    flops: list[FlopComparison] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
+    """Recurrent modules, whose activation products an operator counter cannot judge."""
+    not_run: str | None = None
+    """Why the forward pass could not run on meta."""
+
+    @property
+    def parameters_equal(self) -> bool:
+        return not self.missing and not self.surplus
+
+    @property
+    def equal(self) -> bool:
+        return self.parameters_equal and self.not_run is None and all(comparison.equal for comparison in self.flops)
+
+
+def verify(config: Any, lengths: Sequence[int] = (48, 131)) -> Verification:
+    """Compare a config's tree with the real model.
+
+    Args:
+        config: in any form that `describe` takes.
+        lengths: documents whose forward FLOPs are compared, in tokens.
+
+    Raises InvalidOption where torch or transformers are not installed, and FlopcalcError where
+    transformers cannot build the model.
+    """
+    model_type, fields = read_config(config)
+    tree = describe(fields | {"model_type": model_type})
+    model = build_real_model(model_type, fields)
+    missing, surplus = compare_parameters(tree, model)
+    try:
+        flops, not_run = [compare_flops(tree, model, tokens) for tokens in lengths], None
+    except Exception as error:  # whatever modelling code raises on meta tensors
+        flops, not_run = [], f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+    unjudged = sorted(set(_recurrent_modules(tree)))
+    return Verification(model_type, tree.num_params(), missing, surplus, flops, unjudged, not_run)
+
+
+def build_real_model(model_type: str, fields: dict[str, Any]) -> Any:
+    """The transformers model of a config on the meta device, bf16, eager attention. Types with
+    towers give the whole model, others the causal LM."""
+    try:
+        import torch
+        from transformers import AutoConfig
+        from transformers.models.auto import modeling_auto as auto
+    except ImportError as error:
+        raise InvalidOption(f"verify needs torch and transformers: pip install 'flopcalc[verify]' ({error})") from None
+    model_type = _PUBLISHED_AS.get(model_type, model_type)
+    whole = model_type in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    factory = auto.AutoModelForImageTextToText if whole else auto.AutoModelForCausalLM
+    kept = {key: value for key, value in fields.items() if key not in ("model_type", "quantization_config", "auto_map")}
+    try:
+        with warnings.catch_warnings(), torch.device("meta"):
+            warnings.simplefilter("ignore")
+            config = AutoConfig.for_model(model_type, **kept)
+            return factory.from_config(config, dtype=torch.bfloat16, attn_implementation="eager").eval()
+    except Exception as error:
+        raise FlopcalcError(f"{model_type}: transformers cannot build this config on meta: {error}") from error
+
+
+def compare_parameters(tree: Node, model: Any) -> tuple[list[tuple[str, Shape]], list[tuple[str, Shape]]]:
+    """(missing, surplus) parameters of the tree against `model.named_parameters()`."""
+    ours = list(tree.parameters())
+    real = [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()]
+    mine, theirs = set(ours), set(real)
+    return [entry for entry in real if entry not in mine], [entry for entry in ours if entry not in theirs]
+
+
+def compare_flops(tree: Node, model: Any, tokens: int) -> FlopComparison:
+    """Forward matmul FLOPs of one text document of `tokens`: the tree's against the counter's."""
+    by_kind = FlopCounter(tree, EAGER, "forward").breakdown([tokens]).by_kind()
+    weights = sum(flops for kind, flops in by_kind.items() if kind in MATMUL_KINDS)
+    mixers = sum(by_kind.values()) - weights
+    weights_seen, mixers_seen = _seen(tree, model, tokens)
+    return FlopComparison(tokens, weights, weights_seen, mixers, mixers_seen)
+
+
+def _seen(tree: Node, model: Any, tokens: int) -> tuple[int, int]:
+    """(weight products, activation products) that the operator counter sees in a forward pass."""
+    owners = set(_weight_modules(tree))
+    recurrent = set(_recurrent_modules(tree))
+    weights = mixers = 0
+    for module, operator, flops in _run_counted(model, tokens):
+        name = module.rpartition(".")[2]
+        if "convolution" in operator or "rotary" in name:
+            continue
+        if "bmm" not in operator or module in owners:  # mm, addmm, _grouped_mm; block-diagonal weights use bmm
+            weights += flops
+        elif module not in recurrent:
+            mixers += flops
+    return weights, mixers
+
+
+def _run_counted(model: Any, tokens: int) -> Iterator[tuple[str, str, int]]:
+    """(module, operator, FLOPs) of a forward pass, children's work taken out of their parents'."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    def grouped_mm(rows: Any, weight: Any, *_: Any, **__: Any) -> int:
+        return 2 * rows[0] * rows[1] * weight[-1]  # type: ignore[no-any-return]
+
+    ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
+    mask = torch.zeros(1, 1, tokens, tokens, dtype=torch.bfloat16, device="meta")
+    positions = torch.arange(tokens, device="meta").unsqueeze(0)
+    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten._grouped_mm: grouped_mm})
+    with counter, torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
+    counts = counter.get_flop_counts()
+    root = type(model).__name__
+    own = {module: {str(op): flops for op, flops in ops.items()} for module, ops in counts.items() if module != "Global"}
+    for module, ops in counts.items():
+        parent = module.rpartition(".")[0]
+        while parent and parent not in own:  # modules that are never called (lists) have no entry
+            parent = parent.rpartition(".")[0]
+        if parent in own and module in own:
+            for operator, flops in ops.items():
+                own[parent][str(operator)] -= flops
+    for module, operators in own.items():
+        for operator, flops in operators.items():
+            yield module.removeprefix(root).removeprefix("."), operator, flops
+
+
+def _weight_modules(tree: Node) -> Iterator[str]:
+    """Modules that hold matrices themselves, as a leaf or as bare parameters."""
+    for visit in walk(tree, expand=True):
+        if any(tensor.kind in MATMUL_KINDS for tensor in visit.tensors):
+            bare = not visit.tensors[0].name
+            yield visit.path.rpartition(".")[0] if bare else visit.path
+
+
+def _recurrent_modules(tree: Node) -> Iterator[str]:
+    """Modules that run a recurrence."""
+    for visit in walk(tree, expand=True):
+        if isinstance(visit.leaf, Mixer) and not isinstance(visit.leaf, _JUDGED_MIXERS):
+            yield visit.path.rpartition(".")[0]
