@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from flopcalc.config import Count, Schema, Size
 from flopcalc.spans import Full, Span, Window
@@ -20,7 +20,9 @@ __all__ = [
     "each",
     "experts",
     "mlp",
+    "fused_mlp",
     "moe",
+    "window",
 ]
 
 K = TypeVar("K", bound=Hashable)
@@ -74,7 +76,12 @@ class TypedDecoder(Decoder):
 
     def span(self, kind: str) -> Span:
         """What a layer of this type attends to."""
-        return Window(self.sliding_window) if kind == "sliding_attention" and self.sliding_window else Full()
+        return window(self.sliding_window) if kind == "sliding_attention" else Full()
+
+
+def window(size: int | None) -> Span:
+    """A sliding window, or full attention where the config has none."""
+    return Window(size) if size else Full()
 
 
 def check_types(field: str, types: list[str], num_layers: int, allowed: Iterable[str]) -> None:
@@ -104,23 +111,24 @@ def attention(
     *,
     bias: bool = False,
     o_bias: bool | None = None,
-    qk_norm: bool = False,
+    qk_norm: bool | Literal["all_heads"] = False,
     gate: bool = False,
     **extra: Node | None,
 ) -> Module:
     """Grouped-query attention of `c.num_attention_heads` heads of `c.head_dim`.
 
-    `gate` doubles q_proj by an output gate, `qk_norm` adds RMSNorms over head_dim, `o_bias`
-    defaults to `bias`; further parameters come as keywords.
+    `gate` doubles q_proj by an output gate, `qk_norm` adds RMSNorms over head_dim, or over all
+    heads at once, `o_bias` defaults to `bias`; further parameters come as keywords.
     """
     heads, kv_heads, dim = c.num_attention_heads, c.num_key_value_heads, c.head_dim
+    normed_heads = (heads, kv_heads) if qk_norm == "all_heads" else (1, 1)
     return Module(
         q_proj=Linear(c.hidden_size, heads * dim * (2 if gate else 1), bias),
         k_proj=Linear(c.hidden_size, kv_heads * dim, bias),
         v_proj=Linear(c.hidden_size, kv_heads * dim, bias),
         o_proj=Linear(heads * dim, c.hidden_size, bias if o_bias is None else o_bias),
-        q_norm=Norm(dim) if qk_norm else None,
-        k_norm=Norm(dim) if qk_norm else None,
+        q_norm=Norm(normed_heads[0] * dim) if qk_norm else None,
+        k_norm=Norm(normed_heads[1] * dim) if qk_norm else None,
         core=Attention(heads, dim, dim, span),
         **extra,
     )
@@ -131,6 +139,11 @@ def mlp(hidden: int, width: int, *, bias: bool = False) -> Module:
     return Module(
         gate_proj=Linear(hidden, width, bias), up_proj=Linear(hidden, width, bias), down_proj=Linear(width, hidden, bias)
     )
+
+
+def fused_mlp(hidden: int, width: int, *, bias: bool = False) -> Module:
+    """The gated MLP with gate and up in one matrix, as phi3 and glm4 store it."""
+    return Module(gate_up_proj=Linear(hidden, 2 * width, bias), down_proj=Linear(width, hidden, bias))
 
 
 def experts(hidden: int, width: int, num_experts: int, top_k: int) -> Routed:
