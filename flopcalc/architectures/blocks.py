@@ -22,6 +22,7 @@ __all__ = [
     "mlp",
     "fused_mlp",
     "moe",
+    "plain_mlp",
     "window",
 ]
 
@@ -137,7 +138,9 @@ def attention(
 def mlp(hidden: int, width: int, *, bias: bool = False) -> Module:
     """The gated MLP of llama: gate, up and down."""
     return Module(
-        gate_proj=Linear(hidden, width, bias), up_proj=Linear(hidden, width, bias), down_proj=Linear(width, hidden, bias)
+        gate_proj=Linear(hidden, width, bias),
+        up_proj=Linear(hidden, width, bias),
+        down_proj=Linear(width, hidden, bias),
     )
 
 
@@ -146,13 +149,22 @@ def fused_mlp(hidden: int, width: int, *, bias: bool = False) -> Module:
     return Module(gate_up_proj=Linear(hidden, 2 * width, bias), down_proj=Linear(width, hidden, bias))
 
 
-def experts(hidden: int, width: int, num_experts: int, top_k: int) -> Routed:
-    """Gated routed experts as transformers 5 fuses them: gate_up (E, 2F, H) and down (E, H, F)."""
+def plain_mlp(
+    hidden: int, width: int, *, bias: bool = False, names: tuple[str, str] = ("up_proj", "down_proj"), **extra: Node
+) -> Module:
+    """An MLP without a gate: two matrices, under the names given."""
+    return Module(**{names[0]: Linear(hidden, width, bias), names[1]: Linear(width, hidden, bias)}, **extra)
+
+
+def experts(hidden: int, width: int, num_experts: int, top_k: int, *, transposed: bool = False) -> Routed:
+    """Gated routed experts as transformers 5 fuses them: gate_up (E, 2F, H) and down (E, H, F);
+    `transposed` stores (E, H, 2F) and (E, F, H)."""
+    up, down = (2 * width, hidden), (hidden, width)
     return Routed(
         num_experts,
         top_k,
-        gate_up_proj=Weight((num_experts, 2 * width, hidden), "experts"),
-        down_proj=Weight((num_experts, hidden, width), "experts"),
+        gate_up_proj=Weight((num_experts, *(up[::-1] if transposed else up)), "experts"),
+        down_proj=Weight((num_experts, *(down[::-1] if transposed else down)), "experts"),
     )
 
 
