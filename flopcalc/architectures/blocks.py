@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import model_validator
 
 from flopcalc.config import Count, Schema, Size
 from flopcalc.spans import Full, Span, Window
-from flopcalc.tree import Attention, Embedding, Layers, Linear, Module, Node, Norm, Routed, Weight
+from flopcalc.tree import Attention, Conv1d, Embedding, Layers, Linear, Mamba2, Module, Node, Norm, Routed, Weight
 
 __all__ = [
     "Decoder",
+    "Multimodal",
     "TypedDecoder",
     "attention",
+    "backbone",
     "causal_lm",
     "check_top_k",
     "check_types",
@@ -21,7 +25,10 @@ __all__ = [
     "experts",
     "mlp",
     "fused_mlp",
+    "lm_head",
+    "mamba2",
     "moe",
+    "multimodal_lm",
     "plain_mlp",
     "window",
 ]
@@ -59,6 +66,8 @@ class Decoder(Schema):
 class TypedDecoder(Decoder):
     """A decoder whose `layer_types` says what each layer attends to."""
 
+    known_layer_types: ClassVar[tuple[str, ...]] = ("full_attention", "sliding_attention")
+
     layer_types: list[str] | None = None
     sliding_window: Count | None = None
 
@@ -71,13 +80,25 @@ class TypedDecoder(Decoder):
         if self.layer_types is None:
             self.layer_types = self.default_layer_types()
         self.layer_types = [LEGACY_LAYER_TYPES.get(kind, kind) for kind in self.layer_types]
-        check_types("layer_types", self.layer_types, self.num_hidden_layers, ("full_attention", "sliding_attention"))
+        check_types("layer_types", self.layer_types, self.num_hidden_layers, self.known_layer_types)
         if "sliding_attention" in self.layer_types and not self.sliding_window:
             raise ValueError(f"sliding_window: found {self.sliding_window}, expected the window of the sliding layers")
 
     def span(self, kind: str) -> Span:
         """What a layer of this type attends to."""
         return window(self.sliding_window) if kind == "sliding_attention" else Full()
+
+
+class Multimodal(Schema):
+    """A config that nests those of its parts; a part that is missing or null has its class's default."""
+
+    tie_word_embeddings: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_null_parts(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        parts = {name for name, field in cls.model_fields.items() if field.default_factory is not None}
+        return {name: value for name, value in fields.items() if value is not None or name not in parts}
 
 
 def window(size: int | None) -> Span:
@@ -150,7 +171,12 @@ def fused_mlp(hidden: int, width: int, *, bias: bool = False) -> Module:
 
 
 def plain_mlp(
-    hidden: int, width: int, *, bias: bool = False, names: tuple[str, str] = ("up_proj", "down_proj"), **extra: Node
+    hidden: int,
+    width: int,
+    *,
+    bias: bool = False,
+    names: tuple[str, str] = ("up_proj", "down_proj"),
+    **extra: Node | None,
 ) -> Module:
     """An MLP without a gate: two matrices, under the names given."""
     return Module(**{names[0]: Linear(hidden, width, bias), names[1]: Linear(width, hidden, bias)}, **extra)
@@ -180,16 +206,53 @@ def decoder_layer(hidden: int, **parts: Node | None) -> Module:
     return Module(**parts, input_layernorm=Norm(hidden), post_attention_layernorm=Norm(hidden))
 
 
+def mamba2(
+    hidden: int,
+    heads: int,
+    head_dim: int,
+    state: int,
+    groups: int,
+    taps: int,
+    *,
+    conv_bias: bool,
+    bias: bool = False,
+    out_bias: bool | None = None,
+    norm: bool = True,
+) -> Module:
+    """The Mamba-2 mixer. in_proj emits the output gate, the convolved (x, B, C) and a time step per
+    head; `groups` heads share B and C; `out_bias` defaults to `bias`, `norm` is the gated RMSNorm."""
+    inner = heads * head_dim
+    convolved = inner + 2 * groups * state
+    return Module(
+        conv1d=Conv1d(convolved, taps, conv_bias),
+        in_proj=Linear(hidden, inner + convolved + heads, bias),
+        dt_bias=Weight((heads,)),
+        A_log=Weight((heads,)),
+        D=Weight((heads,)),
+        norm=Norm(inner) if norm else None,
+        out_proj=Linear(inner, hidden, bias if out_bias is None else out_bias),
+        scan=Mamba2(heads, head_dim, state),
+    )
+
+
+def backbone(c: Any, layers: Layers, **extra: Node | None) -> Module:
+    """embed_tokens, layers and norm."""
+    return Module(embed_tokens=Embedding(c.vocab_size, c.hidden_size), layers=layers, norm=Norm(c.hidden_size), **extra)
+
+
+def lm_head(c: Any, tied_to: str | None) -> Linear:
+    """The output matrix, on its own or tied to the parameter of that name."""
+    return Linear(c.hidden_size, c.vocab_size, kind="head", tied_to=tied_to)
+
+
 def causal_lm(c: Any, layers: Layers, **extra: Node | None) -> Module:
     """The causal LM skeleton: model.embed_tokens, model.layers, model.norm, lm_head (tied or not)."""
-    return Module(
-        model=Module(
-            embed_tokens=Embedding(c.vocab_size, c.hidden_size), layers=layers, norm=Norm(c.hidden_size), **extra
-        ),
-        lm_head=Linear(
-            c.hidden_size,
-            c.vocab_size,
-            kind="head",
-            tied_to="model.embed_tokens.weight" if c.tie_word_embeddings else None,
-        ),
-    )
+    tied_to = "model.embed_tokens.weight" if c.tie_word_embeddings else None
+    return Module(model=backbone(c, layers, **extra), lm_head=lm_head(c, tied_to))
+
+
+def multimodal_lm(c: Any, language_model: Module, **towers: Node | None) -> Module:
+    """The skeleton of models with towers: model.<tower>, model.language_model, lm_head. `c` is the
+    whole config: its own tie_word_embeddings decides, not that of its text_config."""
+    tied_to = "model.language_model.embed_tokens.weight" if c.tie_word_embeddings else None
+    return Module(model=Module(**towers, language_model=language_model), lm_head=lm_head(c.text_config, tied_to))
