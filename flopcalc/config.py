@@ -19,7 +19,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from flopcalc import facts
 from flopcalc.errors import FlopcalcError, InvalidConfig
 
-__all__ = ["Count", "Schema", "Size", "aliases", "read_config"]
+__all__ = ["Count", "Schema", "Size", "aliases", "legacy", "read_config"]
 
 _LARGEST_FILE_BYTES = 32 * 2**20
 
@@ -32,6 +32,11 @@ Count = Annotated[int, Field(ge=0, lt=2**40)]
 def aliases(*names: str, default: Any = ...) -> Any:
     """A field that is read under any of these names; the first that the config carries wins."""
     return Field(default, validation_alias=AliasChoices(*names))
+
+
+def legacy(default: Any = None) -> Any:
+    """A key of older files that the transformers class turns into other fields and then forgets."""
+    return Field(default, exclude=True)
 
 
 class Schema(BaseModel):

@@ -146,6 +146,7 @@ def compare_flops(tree: Node, model: Any, tokens: int) -> FlopComparison:
 def _seen(tree: Node, model: Any, tokens: int) -> tuple[int, int]:
     """(weight products, activation products) that the operator counter sees in a forward pass."""
     owners = set(_weight_modules(tree))
+    routed = dict(_routed_modules(tree))
     recurrent = set(_recurrent_modules(tree))
     weights = mixers = 0
     for module, operator, flops in _run_counted(model, tokens):
@@ -153,7 +154,8 @@ def _seen(tree: Node, model: Any, tokens: int) -> tuple[int, int]:
         if "convolution" in operator or "rotary" in name:
             continue
         if "bmm" not in operator or module in owners:  # mm, addmm, _grouped_mm; block-diagonal weights use bmm
-            weights += flops
+            top_k, num_experts = routed.get(module, (1, 1)) if "bmm" in operator else (1, 1)
+            weights += flops * top_k // num_experts  # by bmm, every expert sees every token
         elif module not in recurrent:
             mixers += flops
     return weights, mixers
@@ -195,6 +197,13 @@ def _weight_modules(tree: Node) -> Iterator[str]:
         if any(tensor.kind in MATMUL_KINDS for tensor in visit.tensors):
             bare = not visit.tensors[0].name
             yield visit.path.rpartition(".")[0] if bare else visit.path
+
+
+def _routed_modules(tree: Node) -> Iterator[tuple[str, tuple[int, int]]]:
+    """(module, (top_k, num_experts)) of the modules that hold fused experts."""
+    for visit in walk(tree, expand=True):
+        if visit.num_experts > 1 and any(tensor.kind == "experts" for tensor in visit.tensors):
+            yield visit.path.rpartition(".")[0], (visit.top_k, visit.num_experts)
 
 
 def _recurrent_modules(tree: Node) -> Iterator[str]:

@@ -17,7 +17,9 @@ class Qwen2Config(TypedDecoder):
     max_window_layers: Count = 28
 
     def default_layer_types(self) -> list[str]:
-        sliding = [self.sliding_window is not None and i >= self.max_window_layers for i in range(self.num_hidden_layers)]
+        sliding = [
+            self.sliding_window is not None and i >= self.max_window_layers for i in range(self.num_hidden_layers)
+        ]
         return ["sliding_attention" if slides else "full_attention" for slides in sliding]
 
     def derive(self) -> None:

@@ -1,0 +1,30 @@
+"""Phi-3: query, key and value in one projection, gate and up in another."""
+
+from __future__ import annotations
+
+from flopcalc.architectures.blocks import Decoder, causal_lm, decoder_layer, fused_mlp, window
+from flopcalc.config import Count, Size
+from flopcalc.estimators import register
+from flopcalc.tree import Attention, Layers, Linear, Module
+
+
+class Phi3Config(Decoder):
+    vocab_size: Size = 32064
+    hidden_size: Size = 3072
+    intermediate_size: Size = 8192
+    sliding_window: Count | None = None
+
+
+@register("phi3", Phi3Config)
+def phi3(c: Phi3Config) -> Module:
+    heads, kv_heads, dim = c.num_attention_heads, c.num_key_value_heads, c.head_dim
+    layer = decoder_layer(
+        c.hidden_size,
+        self_attn=Module(
+            o_proj=Linear(heads * dim, c.hidden_size),
+            qkv_proj=Linear(c.hidden_size, (heads + 2 * kv_heads) * dim),
+            core=Attention(heads, dim, dim, window(c.sliding_window)),
+        ),
+        mlp=fused_mlp(c.hidden_size, c.intermediate_size),
+    )
+    return causal_lm(c, Layers([layer] * c.num_hidden_layers))
