@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import model_validator
 
@@ -14,6 +14,7 @@ from flopcalc.tree import Attention, Conv1d, Embedding, Layers, Linear, Mamba2, 
 __all__ = [
     "Decoder",
     "Multimodal",
+    "Stack",
     "TypedDecoder",
     "attention",
     "backbone",
@@ -21,8 +22,11 @@ __all__ = [
     "check_top_k",
     "check_types",
     "decoder_layer",
+    "dense_or_sparse",
     "each",
     "experts",
+    "leading_dense",
+    "mla",
     "mlp",
     "fused_mlp",
     "lm_head",
@@ -30,6 +34,7 @@ __all__ = [
     "moe",
     "multimodal_lm",
     "plain_mlp",
+    "shared_moe",
     "window",
 ]
 
@@ -44,17 +49,22 @@ LEGACY_LAYER_TYPES = {
 """Layer types as older published files spell them (transformers' `remap_legacy_layer_types`)."""
 
 
-class Decoder(Schema):
-    """Fields that nearly every decoder's config has. A family overrides the defaults."""
+class Stack(Schema):
+    """Fields that every stack of layers has. A family overrides the defaults."""
 
     vocab_size: Size = 32000
     hidden_size: Size = 4096
     intermediate_size: Size = 11008
     num_hidden_layers: Count = 32
     num_attention_heads: Size = 32
+    tie_word_embeddings: bool = False
+
+
+class Decoder(Stack):
+    """A decoder with grouped-query attention. A family overrides the defaults."""
+
     num_key_value_heads: Size | None = None
     head_dim: Size | None = None
-    tie_word_embeddings: bool = False
 
     def derive(self) -> None:
         if self.num_key_value_heads is None:
@@ -65,8 +75,6 @@ class Decoder(Schema):
 
 class TypedDecoder(Decoder):
     """A decoder whose `layer_types` says what each layer attends to."""
-
-    known_layer_types: ClassVar[tuple[str, ...]] = ("full_attention", "sliding_attention")
 
     layer_types: list[str] | None = None
     sliding_window: Count | None = None
@@ -80,7 +88,7 @@ class TypedDecoder(Decoder):
         if self.layer_types is None:
             self.layer_types = self.default_layer_types()
         self.layer_types = [LEGACY_LAYER_TYPES.get(kind, kind) for kind in self.layer_types]
-        check_types("layer_types", self.layer_types, self.num_hidden_layers, self.known_layer_types)
+        check_types("layer_types", self.layer_types, self.num_hidden_layers, ("full_attention", "sliding_attention"))
         if "sliding_attention" in self.layer_types and not self.sliding_window:
             raise ValueError(f"sliding_window: found {self.sliding_window}, expected the window of the sliding layers")
 
@@ -113,6 +121,11 @@ def check_types(field: str, types: list[str], num_layers: int, allowed: Iterable
     unknown = sorted(set(types) - set(allowed))
     if unknown:
         raise ValueError(f"{field}: found {unknown[0]!r}, expected one of {', '.join(allowed)}")
+
+
+def leading_dense(num_layers: int, num_dense: int) -> list[str]:
+    """MLP types of a model whose first layers are dense and whose others are sparse."""
+    return ["dense" if i < num_dense else "sparse" for i in range(num_layers)]
 
 
 def check_top_k(top_k: int, num_experts: int, field: str = "num_experts_per_tok") -> None:
@@ -153,6 +166,30 @@ def attention(
         k_norm=Norm(normed_heads[1] * dim) if qk_norm else None,
         core=Attention(heads, dim, dim, span),
         **extra,
+    )
+
+
+def mla(c: Any, span: Span, **extra: Node | None) -> Module:
+    """Multi-head latent attention of DeepSeek: keys and values come out of one low-rank latent, the
+    queries too unless `c.q_lora_rank` is None. As trained: the latents are expanded to full heads
+    (the form that absorbs kv_b_proj into the queries serves decoding)."""
+    heads, qk_dim = c.num_attention_heads, c.qk_nope_head_dim + c.qk_rope_head_dim
+    if c.q_lora_rank is None:
+        queries: dict[str, Node] = {"q_proj": Linear(c.hidden_size, heads * qk_dim)}
+    else:
+        queries = {
+            "q_a_proj": Linear(c.hidden_size, c.q_lora_rank, c.attention_bias),
+            "q_a_layernorm": Norm(c.q_lora_rank),
+            "q_b_proj": Linear(c.q_lora_rank, heads * qk_dim),
+        }
+    return Module(
+        **queries,
+        kv_a_proj_with_mqa=Linear(c.hidden_size, c.kv_lora_rank + c.qk_rope_head_dim, c.attention_bias),
+        kv_a_layernorm=Norm(c.kv_lora_rank),
+        kv_b_proj=Linear(c.kv_lora_rank, heads * (c.qk_nope_head_dim + c.v_head_dim)),
+        **extra,
+        core=Attention(heads, qk_dim, c.v_head_dim, span),
+        o_proj=Linear(heads * c.v_head_dim, c.hidden_size, c.attention_bias),
     )
 
 
@@ -198,6 +235,31 @@ def moe(hidden: int, width: int, num_experts: int, top_k: int, **extra: Node | N
     """A router named `gate` over routed experts; shared experts come as keywords."""
     return Module(
         gate=Linear(hidden, num_experts, kind="router"), experts=experts(hidden, width, num_experts, top_k), **extra
+    )
+
+
+def shared_moe(c: Any) -> Module:
+    """Routed experts plus one shared expert whose output a scalar gate scales, as Qwen's models have."""
+    return moe(
+        c.hidden_size,
+        c.moe_intermediate_size,
+        c.num_experts,
+        c.num_experts_per_tok,
+        shared_expert=mlp(c.hidden_size, c.shared_expert_intermediate_size),
+        shared_expert_gate=Linear(c.hidden_size, 1, kind="shared_gate"),
+    )
+
+
+def dense_or_sparse(c: Any, kind: str, *, bias: bool = False) -> Module:
+    """The MLP of a `dense` layer, or routed and shared experts, under DeepSeek-V3's field names."""
+    if kind == "dense":
+        return mlp(c.hidden_size, c.intermediate_size, bias=bias)
+    return moe(
+        c.hidden_size,
+        c.moe_intermediate_size,
+        c.n_routed_experts,
+        c.num_experts_per_tok,
+        shared_experts=mlp(c.hidden_size, c.moe_intermediate_size * c.n_shared_experts, bias=bias),
     )
 
 
