@@ -1,18 +1,17 @@
-"""Reading document lengths: lists, numpy arrays or torch tensors of whole numbers."""
+"""Reading a batch: document lengths as lists, numpy arrays or torch tensors of whole numbers; images
+as patch counts or grids."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flopcalc.errors import InvalidBatch
 
-__all__ = ["Lengths", "read_lengths"]
-
-Lengths = "list[int] | np.ndarray[Any, np.dtype[np.int64]]"
+__all__ = ["Grid", "read_images", "read_lengths"]
 
 _LIST_AT_MOST = 256  # longer batches are faster in numpy
 _INT64_MAX = 2**63 - 1
@@ -75,3 +74,39 @@ def _whole(length: Any, index: int, name: str) -> int:
 
 def _negative(length: int, index: int, name: str) -> InvalidBatch:
     return InvalidBatch(f"{name}[{index}]: found {length}, expected a number of tokens >= 0")
+
+
+class Grid(NamedTuple):
+    """One image or video: `frames` frames of `patches` patches each, height x width where known."""
+
+    frames: int
+    patches: int
+    height: int | None = None
+    width: int | None = None
+
+
+def read_images(images: Any, name: str = "images") -> list[Grid]:
+    """Grids of images given as patch counts, or as (frames, height, width) in patches.
+
+    Raises InvalidBatch for anything else.
+    """
+    if type(images).__module__.partition(".")[0] == "torch":
+        images = images.detach().cpu().numpy()
+    if isinstance(images, np.ndarray):
+        images = images.tolist()
+    if isinstance(images, (str, bytes, dict)) or not isinstance(images, Iterable):
+        raise InvalidBatch(f"{name}: found {images!r}, expected patch counts, or (frames, height, width) of each image")
+    grids = []
+    for i, image in enumerate(images):
+        if isinstance(image, (tuple, list)) or getattr(image, "ndim", 0) == 1:
+            sides = [_whole(side, i, name) for side in image]
+            if len(sides) != 3 or min(sides) < 0:
+                raise InvalidBatch(f"{name}[{i}]: found {image!r}, expected (frames, height, width) in patches")
+            frames, height, width = sides
+            grids.append(Grid(frames, height * width, height, width))
+        else:
+            patches = _whole(image, i, name)
+            if patches < 0:
+                raise _negative(patches, i, name)
+            grids.append(Grid(1, patches))
+    return grids

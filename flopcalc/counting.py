@@ -17,17 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from operator import mul
 from typing import Any, Literal, NamedTuple, get_args
 
-import numpy as np
-
-from flopcalc.batch import read_lengths
+from flopcalc.batch import Grid, read_images, read_lengths
 from flopcalc.conventions import Convention, get_convention
 from flopcalc.errors import InvalidBatch, InvalidOption
 from flopcalc.estimators import describe
-from flopcalc.spans import Bidirectional, Chunk, Full, Rule, Span, Window
+from flopcalc.spans import Span
+from flopcalc.training import Gradient, Plan, Training, plan
 from flopcalc.tree import (
+    TEXT,
     Attention,
     DeltaRule,
     IndexScores,
@@ -38,15 +37,15 @@ from flopcalc.tree import (
     Node,
     Stream,
     StreamMix,
+    Tensor,
     Visit,
     walk,
 )
+from flopcalc.work import Work
 
 __all__ = ["Breakdown", "FlopCounter", "Phase", "estimate_flops"]
 
 Phase = Literal["train", "forward"]
-
-_INT64 = 2**63
 
 
 class Term(NamedTuple):
@@ -59,121 +58,64 @@ class Term(NamedTuple):
     flops: int
 
 
-def terms(tree: Node, convention: Convention, phase: Phase, *, expand: bool = False) -> Iterator[Term]:
-    """The work of every leaf, each convention knob applied; equal layers at once unless `expand`."""
-    for visit in walk(tree, expand=expand):
+def terms(
+    tree: Node, convention: Convention, phase: Phase, plan: Plan | None = None, *, expand: bool = False
+) -> Iterator[Term]:
+    """The work of every leaf, each convention knob applied; equal layers at once unless `expand`
+    or a training plan tells them apart. Without a plan, everything is trained."""
+    for visit in walk(tree, expand=expand or plan is not None):
+        gradient = plan.gradients[visit.path] if plan is not None else None
         if isinstance(visit.leaf, Mixer):
-            passes = _passes(phase, visit.grad or convention.indexer_scores == "trained")
-            yield from _mixer_terms(visit, convention, passes)
+            yield from _mixer_terms(visit, convention, phase, gradient)
             continue
-        passes = _passes(phase, visit.grad or convention.indexer_weights == "trained")
         for tensor in visit.tensors:
             if tensor.kind in convention.weights:
+                passes = _weight_passes(visit, tensor, convention, phase, gradient)
                 flops = 2 * visit.active(prod(tensor.shape)) * passes * visit.times
                 path = ".".join(filter(None, (visit.path, tensor.name)))
                 yield Term(path, tensor.kind, visit.stream, None, flops)
 
 
-def _passes(phase: Phase, grad: bool) -> int:
-    return 3 if phase == "train" and grad else 1
+def _weight_passes(
+    visit: Visit, tensor: Tensor, convention: Convention, phase: Phase, gradient: Gradient | None
+) -> int:
+    """Forward, input gradient, weight gradient."""
+    if phase == "forward" or not (visit.grad or convention.indexer_weights == "trained"):
+        return 1
+    if gradient is None:
+        return 3
+    return 1 + gradient.input + (tensor.name in gradient.trained)
 
 
-def _mixer_terms(visit: Visit, convention: Convention, passes: int) -> Iterator[Term]:
-    scale = passes * visit.times
+def _mixer_terms(visit: Visit, convention: Convention, phase: Phase, gradient: Gradient | None) -> Iterator[Term]:
+    backward = phase == "train" and (visit.grad or convention.indexer_scores == "trained")
+    gradient = gradient or Gradient(input=True)
+    passes = 3 if backward and gradient.input else 1
 
     def term(kind: str, flops: int, span: Span | None = None) -> Term:
-        return Term(visit.path, kind, visit.stream, span, flops * scale)
+        return Term(visit.path, kind, visit.stream, span, flops * visit.times)
 
     match visit.leaf:
         case Attention(heads, qk_dim, v_dim, span):
-            yield from (term("attention", 2 * heads * (qk_dim + v_dim), part) for part in span.parts())
+            query, key, value = (backward and operand for operand in gradient[2:])
+            scores = 1 + query + key  # each operand's gradient is one more product of the same size
+            values = 1 + (query or key) + value
+            flops = 2 * heads * (qk_dim * scores + v_dim * values)
+            yield from (term("attention", flops, part) for part in span.parts())
         case IndexScores(heads, dim, span):
-            yield from (term("index_scores", 2 * heads * dim, part) for part in span.parts())
+            yield from (term("index_scores", 2 * heads * dim * passes, part) for part in span.parts())
         case DeltaRule(heads, key_dim, value_dim):
-            yield term("delta_rule", convention.delta_rule * heads * key_dim * value_dim)
+            yield term("delta_rule", convention.delta_rule * heads * key_dim * value_dim * passes)
         case Mamba2(heads, head_dim, state):
-            yield term("mamba2", convention.mamba2 * heads * head_dim * state)
+            yield term("mamba2", convention.mamba2 * heads * head_dim * state * passes)
         case Mamba(channels, state):
-            yield term("mamba", convention.mamba * channels * state)
+            yield term("mamba", convention.mamba * channels * state * passes)
         case LinearAttention(heads, key_dim, value_dim):
-            yield term("linear_attention", convention.linear_attention * heads * key_dim * value_dim)
+            yield term("linear_attention", convention.linear_attention * heads * key_dim * value_dim * passes)
         case StreamMix(streams, width):
-            yield term("stream_mix", 2 * streams * streams * width if convention.stream_mix else 0)
+            yield term("stream_mix", 2 * streams * streams * width * passes if convention.stream_mix else 0)
         case leaf:
             raise TypeError(f"no counting rule for {leaf!r}")
-
-
-class Work(NamedTuple):
-    """The terms of one stream, summed: FLOPs = linear * sum(n) + square * sum(n*n)
-    + sum over spans of coefficient * sum(pairs(n))."""
-
-    linear: int
-    square: int
-    spans: tuple[tuple[int, Span, Rule], ...]
-
-    @classmethod
-    def of(cls, items: list[tuple[Span | None, int]], convention: Convention) -> Work:
-        """Gather (span, FLOPs per token or pair): quadratic spans become coefficients of n*n and n."""
-        linear = square = 0
-        spans: dict[Span, int] = {}
-        rule: Rule = "dense" if convention.pairs == "half" else convention.pairs
-        for span, flops in items:
-            if convention.window == "ignore" and isinstance(span, (Window, Chunk)):
-                span = Full()
-            if convention.pairs == "half" and not isinstance(span, (Bidirectional, type(None))):
-                flops //= 2  # exact: 2 * heads * dims is even
-            if span is None:
-                linear += flops
-            elif isinstance(span, Bidirectional) or (isinstance(span, Full) and rule != "exact"):
-                square += flops
-            elif isinstance(span, Full):  # n(n+1)/2
-                square += flops // 2
-                linear += flops // 2
-            else:
-                spans[span] = spans.get(span, 0) + flops
-        return cls(linear, square, tuple((flops, span, rule) for span, flops in spans.items()))
-
-    def total(self, lengths: Any) -> int:
-        """FLOPs of documents of these lengths (a checked list or int64 array), exact."""
-        if type(lengths) is list:
-            flops = self.linear * sum(lengths)
-            if self.square:
-                flops += self.square * sum(map(mul, lengths, lengths))
-            for coefficient, span, rule in self.spans:
-                pairs = span.pairs
-                flops += coefficient * sum([pairs(n, rule) for n in lengths])
-            return flops
-        longest = int(lengths.max())
-        if longest >= 2**31:  # pairs would leave 64 bits
-            return self.total(lengths.tolist())
-        flops = self.linear * int(lengths.sum())
-        small = longest * longest * len(lengths) < _INT64
-        if self.square:
-            squares = np.dot(lengths, lengths) if small else _wide_sum(lengths * lengths)
-            flops += self.square * int(squares)
-        for coefficient, span, rule in self.spans:
-            counted = span.pairs(lengths, rule, np.minimum)
-            flops += coefficient * int(counted.sum() if small else _wide_sum(counted))
-        return flops
-
-    def each(self, lengths: Any) -> Any:
-        """FLOPs of each document: an int64 array, or one of Python ints where 64 bits are too few."""
-        array = np.asarray(lengths, dtype=np.int64 if len(lengths) == 0 else None)
-        longest = int(array.max()) if len(array) else 0
-        bound = self.linear * longest + (self.square + sum(flops for flops, _, _ in self.spans)) * longest**2
-        if bound >= _INT64 or longest >= 2**31:
-            array = array.astype(object)
-        flops = self.linear * array
-        if self.square:
-            flops = flops + self.square * array * array
-        for coefficient, span, rule in self.spans:
-            flops = flops + coefficient * span.pairs(array, rule, np.minimum)
-        return flops
-
-
-def _wide_sum(values: Any) -> int:
-    """Sum of non-negative int64 values whose total may pass 2**63."""
-    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 
 class FlopCounter:
@@ -184,6 +126,7 @@ class FlopCounter:
             name, a hub id, or a tree that `describe` gave.
         convention: a name in `CONVENTIONS` or a `Convention`.
         phase: `train` (forward and backward) or `forward`.
+        training: what learns; everything where None.
 
     Raises UnsupportedModel, InvalidConfig or InvalidOption.
 
@@ -193,27 +136,40 @@ class FlopCounter:
     """
 
     def __init__(
-        self, config: Any, convention: str | Convention = "standard", phase: Phase = "train", training: Any = None
+        self,
+        config: Any,
+        convention: str | Convention = "standard",
+        phase: Phase = "train",
+        training: Training | None = None,
     ) -> None:
         self.convention = get_convention(convention)
         if phase not in get_args(Phase):
             raise InvalidOption(f"phase: found {phase!r}, expected 'train' or 'forward'")
         self.phase: Phase = phase
         self.tree = config if isinstance(config, Node) else describe(config)
-        gathered: dict[Stream, list[tuple[Span | None, int]]] = {Stream(): []}
-        for term in terms(self.tree, self.convention, phase):
+        self._plan = None if training is None or phase == "forward" else plan(self.tree, training)
+        gathered: dict[Stream, list[tuple[Span | None, int]]] = {TEXT: []}
+        for term in terms(self.tree, self.convention, phase, self._plan):
             gathered.setdefault(term.stream, []).append((term.span, term.flops))
         self._work = {stream: Work.of(items, self.convention) for stream, items in gathered.items()}
-        self._text = self._work[Stream()]
+        self._text = self._work[TEXT]
+        self._text_only = len(self._work) == 1
 
-    def __call__(self, seq_lens: Any, images: Any = None) -> int:
-        """Total FLOPs of documents of these lengths (tokens each), exact.
+    def __call__(self, seq_lens: Any, images: Any = None, audios: Any = None) -> int:
+        """Total FLOPs of a batch, exact.
 
-        Raises InvalidBatch for lengths that are not whole numbers >= 0.
+        Args:
+            seq_lens: tokens of each document (image and audio tokens of the text included).
+            images: patches of each image, or its (frames, height, width) in patches.
+            audios: frames of each audio.
+
+        Raises InvalidBatch for lengths that are not whole numbers >= 0, and for images or audios
+        that the model has no tower for.
         """
-        if images is not None:
-            raise InvalidBatch("images: this model has no image tower")
-        return self._text.total(read_lengths(seq_lens))
+        if self._text_only and images is None and audios is None:
+            return self._text.total(read_lengths(seq_lens))
+        batch = self._read(seq_lens, images, audios)
+        return sum(_amount(work, stream, batch) for stream, work in self._work.items())
 
     def flops_per_token(self, seq_len: int) -> float:
         """FLOPs per token of one document of `seq_len` tokens."""
@@ -222,23 +178,55 @@ class FlopCounter:
         return self([seq_len]) / seq_len
 
     def per_document(self, seq_lens: Any) -> Any:
-        """FLOPs of each document, as an int64 array of the same length; as an array of Python ints
-        where a document passes 2**63 FLOPs. Its sum is `counter(seq_lens)`."""
-        return self._text.each(read_lengths(seq_lens))
-
-    def breakdown(self, seq_lens: Any, images: Any = None) -> Breakdown:
-        """The total's parts, by module and by kind."""
-        if images is not None:
-            raise InvalidBatch("images: this model has no image tower")
+        """FLOPs of each document's text, as an int64 array of the same length; as an array of
+        Python ints where a document passes 2**63 FLOPs. Its sum is `counter(seq_lens)`."""
         lengths = read_lengths(seq_lens)
+        works = [(stream, work) for stream, work in self._work.items() if stream.source == "text"]
+        return sum(work.each(_thinned(lengths, stream)) for stream, work in works)
+
+    def breakdown(self, seq_lens: Any, images: Any = None, audios: Any = None) -> Breakdown:
+        """The total's parts, by module and by kind."""
+        batch = self._read(seq_lens, images, audios)
         amounts: dict[tuple[Stream, Span | None], int] = {}
         rows = []
-        for term in terms(self.tree, self.convention, self.phase, expand=True):
+        for term in terms(self.tree, self.convention, self.phase, self._plan, expand=True):
             key = (term.stream, term.span)
             if key not in amounts:  # twice the pairs, so that half of them stays whole
-                amounts[key] = Work.of([(term.span, 2)], self.convention).total(lengths)
+                amounts[key] = _amount(Work.of([(term.span, 2)], self.convention), term.stream, batch)
             rows.append((term.path, term.kind, term.flops * amounts[key] // 2))
         return Breakdown(rows)
+
+    def _read(self, seq_lens: Any, images: Any, audios: Any) -> _Batch:
+        sources = {stream.source for stream in self._work}
+        for name, source, given in (("images", "image", images), ("audios", "audio", audios)):
+            if given is not None and source not in sources:
+                raise InvalidBatch(f"{name}: given, but this model has no {source} tower; leave {name} out")
+        return _Batch(
+            read_lengths(seq_lens),
+            [] if images is None else read_images(images),
+            [] if audios is None else read_lengths(audios, "audios"),
+        )
+
+
+class _Batch(NamedTuple):
+    text: Any
+    images: list[Grid]
+    audios: Any
+
+
+def _amount(work: Work, stream: Stream, batch: _Batch) -> int:
+    """A stream's work on a batch."""
+    if stream.source == "image":
+        return work.total_images(batch.images, stream.every, stream.extra)
+    return work.total(_thinned(batch.text if stream.source == "text" else batch.audios, stream))
+
+
+def _thinned(lengths: Any, stream: Stream) -> Any:
+    if (stream.every, stream.extra) == (1, 0):
+        return lengths
+    if type(lengths) is list:
+        return [n // stream.every + stream.extra for n in lengths]
+    return lengths // stream.every + stream.extra
 
 
 class Breakdown:
@@ -275,9 +263,10 @@ def estimate_flops(
     seq_lens: Any,
     *,
     images: Any = None,
+    audios: Any = None,
     convention: str | Convention = "standard",
     phase: Phase = "train",
-    training: Any = None,
+    training: Training | None = None,
 ) -> int:
     """FLOPs of training (or of a forward pass) on documents of these lengths, exact.
 
@@ -286,4 +275,4 @@ def estimate_flops(
     >>> estimate_flops({"model_type": "llama"}, [])
     0
     """
-    return FlopCounter(config, convention, phase, training)(seq_lens, images)
+    return FlopCounter(config, convention, phase, training)(seq_lens, images, audios)

@@ -16,7 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from flopcalc.batch import Grid
 
 Rule = Literal["dense", "exact", "masked"]
 Minimum = Callable[[Any, Any], Any]
@@ -35,6 +38,10 @@ class Span:
     def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
         """Pairs of a document of n tokens: an int for an int, an array for an array."""
         raise NotImplementedError
+
+    def grid_pairs(self, grid: Grid, n: int, rule: Rule) -> int:
+        """Pairs of an image or video whose frames hold n tokens each: every frame by itself."""
+        return grid.frames * int(self.pairs(n, rule))
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,11 +58,13 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The tokens that a subtree works on: one of every `every` tokens of a document of the source
-    (n // every). The sources are `text`, `image` (patches) and `audio` (frames)."""
+    """The tokens that a subtree works on: `n // every + extra` for a document (an image's frame) of
+    n tokens of the source. The sources are `text`, `image` (patches) and `audio` (frames); `extra`
+    is a class token."""
 
     source: str = "text"
     every: int = 1
+    extra: int = 0
 
 
 TEXT = Stream()
@@ -279,13 +281,18 @@ class StreamMix(Mixer):
 class Module(Node):
     """Named children, as an `nn.Module`. A child given as None does not exist.
 
+    Children stand in the order in which they run: each is fed by all before it, except those named
+    in `reading()`, which read the module's own input alone (query, key and value; gate and up). Only
+    `training.py` uses the order, to find where gradients flow.
+
     `on(stream)` puts the subtree on another token stream, `without_grad()` says that training runs
-    it forward only; both return a copy.
+    it forward only; like `reading()` they return a copy.
     """
 
     children: tuple[tuple[str, Node], ...]
     stream: Stream | None = None
     grad: bool = True
+    reads_input: frozenset[str] = frozenset()
 
     def __init__(self, /, **children: Node | None) -> None:
         present = tuple((name, child) for name, child in children.items() if child is not None)
@@ -299,6 +306,9 @@ class Module(Node):
 
     def on(self, stream: Stream) -> Module:
         return self._copy(stream=stream)
+
+    def reading(self, *names: str) -> Module:
+        return self._copy(reads_input=frozenset(names))
 
     def without_grad(self) -> Module:
         return self._copy(grad=False)
