@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from flopcalc.config import Schema
 from flopcalc.conventions import CONVENTIONS, Convention
 from flopcalc.counting import Breakdown, FlopCounter, estimate_flops
@@ -19,6 +22,9 @@ from flopcalc.errors import (
     UnsupportedModel,
 )
 from flopcalc.estimators import ESTIMATORS, Estimator, describe, is_supported, register, supported_model_types
+
+if TYPE_CHECKING:
+    from flopcalc.hardware import Peak, peak_flops, register_device, resolve_peak
 
 __version__ = "0.1.0"
 
@@ -33,12 +39,35 @@ __all__ = [
     "InvalidBatch",
     "InvalidConfig",
     "InvalidOption",
+    "Peak",
     "Schema",
     "UnknownDevice",
     "UnsupportedModel",
     "describe",
     "estimate_flops",
     "is_supported",
+    "peak_flops",
     "register",
+    "register_device",
+    "resolve_peak",
     "supported_model_types",
 ]
+
+_LAZY = {
+    "Peak": "flopcalc.hardware",
+    "peak_flops": "flopcalc.hardware",
+    "register_device": "flopcalc.hardware",
+    "resolve_peak": "flopcalc.hardware",
+}
+"""What is imported when it is first asked for: name -> module."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
