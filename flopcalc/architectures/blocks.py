@@ -190,7 +190,7 @@ def mla(c: Any, span: Span, **extra: Node | None) -> Module:
         **extra,
         core=Attention(heads, qk_dim, c.v_head_dim, span),
         o_proj=Linear(heads * c.v_head_dim, c.hidden_size, c.attention_bias),
-    )
+    ).reading("kv_a_proj_with_mqa")
 
 
 def mlp(hidden: int, width: int, *, bias: bool = False) -> Module:
@@ -250,17 +250,14 @@ def shared_moe(c: Any) -> Module:
     )
 
 
-def dense_or_sparse(c: Any, kind: str, *, bias: bool = False) -> Module:
-    """The MLP of a `dense` layer, or routed and shared experts, under DeepSeek-V3's field names."""
+def dense_or_sparse(c: Any, kind: str, num_experts: int, num_shared: int | None, *, bias: bool = False) -> Module:
+    """The MLP of a `dense` layer, or else routed experts beside shared ones (None: no such module).
+    The bias is that of the dense and shared MLPs."""
     if kind == "dense":
         return mlp(c.hidden_size, c.intermediate_size, bias=bias)
-    return moe(
-        c.hidden_size,
-        c.moe_intermediate_size,
-        c.n_routed_experts,
-        c.num_experts_per_tok,
-        shared_experts=mlp(c.hidden_size, c.moe_intermediate_size * c.n_shared_experts, bias=bias),
-    )
+    width = c.moe_intermediate_size
+    shared = None if num_shared is None else mlp(c.hidden_size, width * num_shared, bias=bias)
+    return moe(c.hidden_size, width, num_experts, c.num_experts_per_tok, shared_experts=shared)
 
 
 def decoder_layer(hidden: int, **parts: Node | None) -> Module:
