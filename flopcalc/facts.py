@@ -6,15 +6,21 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-__all__ = ["bundled_configs", "find_bundled", "folder"]
+__all__ = ["bundled_configs", "find_bundled", "folder", "is_checkout"]
+
+_PACKAGE = Path(__file__).parent
 
 
 @cache
 def folder(name: str) -> Path:
     """The folder `registry` or `hardware`: inside the package in a wheel, beside it in a checkout."""
-    package = Path(__file__).parent
-    inside = package / "facts_data" / name
-    return inside if inside.is_dir() else package.parent / name
+    inside = _PACKAGE / "facts_data" / name
+    return inside if inside.is_dir() else _PACKAGE.parent / name
+
+
+def is_checkout() -> bool:
+    """Whether the facts are those of a checkout (an editable install's too), where they may change."""
+    return folder("registry").parent == _PACKAGE.parent
 
 
 @cache

@@ -33,7 +33,7 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
         return _fail(str(error), 2)
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "flopcalc"
-        return _fail(f"{error.format_message()} See `{path} --help`.", 2)
+        return _fail(f"{error.format_message().rstrip('.')}; see `{path} --help`", 2)
     except click.ClickException as error:
         return _fail(error.format_message(), 2)
     except (KeyboardInterrupt, click.Abort):
@@ -67,19 +67,19 @@ def format_number(value: Any) -> str:
         return str(value)
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.2f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
+    return f"{value:,.2f}" if abs(value) >= 1 or value == 0 else f"{value:.4g}"
 
 
-def scaled(name: str, unit: str, values: Sequence[float]) -> tuple[str, list[float]]:
-    """(heading with the unit, values in that unit): the SI prefix fits the largest value.
+def scaled(name: str, unit: str, values: Sequence[float | None]) -> tuple[str, list[float | None]]:
+    """(heading with the unit, values in that unit): the SI prefix fits the largest value; None stays.
 
     >>> scaled("rate", "FLOP/s", [3.094901e13, 2e12])
     ('rate (TFLOP/s)', [30.94901, 2.0])
     """
-    largest, power = max(map(abs, values), default=0), 0
+    largest, power = max((abs(value) for value in values if value is not None), default=0), 0
     while largest >= 1000 ** (power + 1) and power + 1 < len(_PREFIXES):
         power += 1
-    return f"{name} ({_PREFIXES[power]}{unit})", [value / 1000**power for value in values]
+    return f"{name} ({_PREFIXES[power]}{unit})", [value if value is None else value / 1000**power for value in values]
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
