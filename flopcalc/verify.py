@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from flopcalc.config import read_config
 from flopcalc.conventions import Convention
@@ -42,8 +42,7 @@ _PUBLISHED_AS = {"kimi_k2": "deepseek_v3"}
 """Types that transformers does not know by name, whose files use another type's fields and code."""
 
 
-@dataclass(frozen=True)
-class FlopComparison:
+class FlopComparison(NamedTuple):
     """Forward FLOPs of one document of `tokens`: ours against the operator counter's."""
 
     tokens: int
@@ -109,13 +108,14 @@ def build_real_model(model_type: str, fields: dict[str, Any]) -> Any:
     towers give the whole model, others the causal LM."""
     try:
         import torch
-        from transformers import AutoConfig
+        from transformers import AutoConfig, logging
         from transformers.models.auto import modeling_auto as auto
     except ImportError as error:
         raise InvalidOption(f"verify needs torch and transformers: pip install 'flopcalc[verify]' ({error})") from None
+    logging.set_verbosity_error()  # fallback kernels and unused fields say nothing about shapes
     model_type = _PUBLISHED_AS.get(model_type, model_type)
     whole = model_type in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
-    factory = auto.AutoModelForImageTextToText if whole else auto.AutoModelForCausalLM
+    factory: Any = auto.AutoModelForImageTextToText if whole else auto.AutoModelForCausalLM
     kept = {key: value for key, value in fields.items() if key not in ("model_type", "quantization_config", "auto_map")}
     try:
         with warnings.catch_warnings(), torch.device("meta"):
@@ -178,7 +178,8 @@ def _run_counted(model: Any, tokens: int) -> Iterator[tuple[str, str, int]]:
         model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
     counts = counter.get_flop_counts()
     root = type(model).__name__
-    own = {module: {str(op): flops for op, flops in ops.items()} for module, ops in counts.items() if module != "Global"}
+    own = {module: {str(op): flops for op, flops in ops.items()} for module, ops in counts.items()}
+    del own["Global"]
     for module, ops in counts.items():
         parent = module.rpartition(".")[0]
         while parent and parent not in own:  # modules that are never called (lists) have no entry

@@ -1,0 +1,68 @@
+"""`flopcalc verify`: a model's tree against the real model that transformers builds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from flopcalc.cli.options import read_lengths
+from flopcalc.cli.output import json_option, print_json, print_table
+from flopcalc.estimators import ESTIMATORS
+from flopcalc.verify import Verification, verify
+
+
+@click.command(name="verify", short_help="Compare a model's tree with the real model.")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option("--lengths", default="48,131", show_default=True, help="Documents to run, in tokens.")
+@json_option
+def command(models: tuple[str, ...], lengths: str, as_json: bool) -> int:
+    """Build each MODEL with transformers on the meta device (no weights, no memory) and compare its
+    parameter table and the forward matmul FLOPs that torch's operator counter sees.
+
+    MODEL is a bundled name, a path, a hub id, or a model_type, whose default config is then built.
+    The exit code is 1 where anything differs. Needs torch and transformers: flopcalc[verify].
+    """
+    documents = read_lengths(lengths, "--lengths")
+    results = {model: verify({"model_type": model} if model in ESTIMATORS else model, documents) for model in models}
+    if as_json:
+        print_json({model: _as_dict(result) for model, result in results.items()})
+    else:
+        for model, result in results.items():
+            _print(model, result)
+    return int(not all(result.equal for result in results.values()))
+
+
+def _as_dict(result: Verification) -> dict[str, Any]:
+    return {
+        "model_type": result.model_type,
+        "equal": result.equal,
+        "params": result.num_params,
+        "missing": result.missing,
+        "surplus": result.surplus,
+        "flops": [comparison._asdict() | {"equal": comparison.equal} for comparison in result.flops],
+        "unjudged": result.unjudged,
+        "not_run": result.not_run,
+    }
+
+
+def _print(model: str, result: Verification) -> None:
+    verdict = "equal" if result.parameters_equal else "DIFFERENT"
+    click.echo(f"{model} ({result.model_type}): parameter table {verdict}, {result.num_params:,} params")
+    for what, entries in (("the tree lacks", result.missing), ("only the tree has", result.surplus)):
+        for name, shape in entries[:20]:
+            click.echo(f"  {what} {name} {list(shape)}")
+        if len(entries) > 20:
+            click.echo(f"  ... and {len(entries) - 20} more")
+    if result.not_run is not None:
+        click.echo(f"  the forward pass does not run on meta: {result.not_run}")
+    if result.unjudged:
+        click.echo(
+            f"  {len(result.unjudged)} recurrent modules are beyond an operator counter: {result.unjudged[0]}, ..."
+        )
+    if result.flops:
+        print_table(
+            ["document (tokens)", "weights (FLOPs)", "seen (FLOPs)", "mixers (FLOPs)", "seen (FLOPs)", "equal"],
+            [(*comparison, "yes" if comparison.equal else "NO") for comparison in result.flops],
+            "forward matmul FLOPs, ours and those that the operator counter sees",
+        )
