@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import TypedDecoder, attention, causal_lm, check_top_k, decoder_layer, each, mlp, moe
+from flopcalc.architectures.blocks import (
+    Decoder,
+    TypedDecoder,
+    attention,
+    causal_lm,
+    check_top_k,
+    decoder_layer,
+    each,
+    mlp,
+    moe,
+)
 from flopcalc.config import Count, Size, aliases
 from flopcalc.estimators import register
 from flopcalc.tree import Linear, Module
@@ -40,7 +50,7 @@ def qwen2(c: Qwen2Config) -> Module:
     return causal_lm(c, each(layer, c.layer_types))
 
 
-class SparseStep(TypedDecoder):
+class SparseStep(Decoder):
     """Which layers are MoE, as Qwen's MoE configs say it."""
 
     moe_intermediate_size: Size = 1408
@@ -62,7 +72,7 @@ class SparseStep(TypedDecoder):
         ]
 
 
-class Qwen2MoeConfig(SparseStep):
+class Qwen2MoeConfig(SparseStep, TypedDecoder):
     vocab_size: Size = 151936
     hidden_size: Size = 2048
     intermediate_size: Size = 5632
