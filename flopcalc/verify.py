@@ -23,7 +23,15 @@ from flopcalc.errors import FlopcalcError, InvalidOption
 from flopcalc.estimators import describe
 from flopcalc.tree import MATMUL_KINDS, Attention, IndexScores, Mixer, Node, Shape, StreamMix, walk
 
-__all__ = ["FlopComparison", "Verification", "build_real_model", "compare_flops", "compare_parameters", "verify"]
+__all__ = [
+    "PUBLISHED_AS",
+    "FlopComparison",
+    "Verification",
+    "build_real_model",
+    "compare_flops",
+    "compare_parameters",
+    "verify",
+]
 
 EAGER = Convention(
     name="eager",
@@ -38,7 +46,7 @@ EAGER = Convention(
 )
 
 _JUDGED_MIXERS = (Attention, IndexScores, StreamMix)
-_PUBLISHED_AS = {"kimi_k2": "deepseek_v3"}
+PUBLISHED_AS = {"kimi_k2": "deepseek_v3"}
 """Types that transformers does not know by name, whose files use another type's fields and code."""
 
 
@@ -113,7 +121,7 @@ def build_real_model(model_type: str, fields: dict[str, Any]) -> Any:
     except ImportError as error:
         raise InvalidOption(f"verify needs torch and transformers: pip install 'flopcalc[verify]' ({error})") from None
     logging.set_verbosity_error()  # fallback kernels and unused fields say nothing about shapes
-    model_type = _PUBLISHED_AS.get(model_type, model_type)
+    model_type = PUBLISHED_AS.get(model_type, model_type)
     whole = model_type in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     factory: Any = auto.AutoModelForImageTextToText if whole else auto.AutoModelForCausalLM
     kept = {key: value for key, value in fields.items() if key not in ("model_type", "quantization_config", "auto_map")}

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_real_models import BASE
 
 from flopcalc import ESTIMATORS
 from flopcalc.config import Schema, read_config
 from flopcalc.facts import folder
-
-STAND_IN = {"kimi_k2": "deepseek_v3"}
-"""Types that transformers does not know by name -> the type whose config class their files use."""
+from flopcalc.verify import PUBLISHED_AS
 
 NO_CLASS: set[str] = set()
 """Types without any config class in transformers: only hand-derived values can check them."""
@@ -50,7 +49,7 @@ def assert_same(fields: dict[str, Any]) -> None:
 
     model_type, fields = read_config(fields)
     kept = {key: value for key, value in fields.items() if key not in ("model_type", "auto_map", "quantization_config")}
-    theirs = AutoConfig.for_model(STAND_IN.get(model_type, model_type), **kept)
+    theirs = AutoConfig.for_model(PUBLISHED_AS.get(model_type, model_type), **kept)
     schema = ESTIMATORS[model_type].schema
     found = list(differences(schema.read(model_type, fields), theirs))
     assert not found, "\n".join(found)
@@ -64,9 +63,9 @@ FILES = [path for path in sorted(folder("registry").glob("*/*__*.json")) if path
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_defaults_are_those_of_transformers(model_type: str) -> None:
-    if model_type in STAND_IN:
-        pytest.skip(f"its defaults are those of {STAND_IN[model_type]}")
-    assert_same({"model_type": model_type})
+    if model_type in PUBLISHED_AS:
+        pytest.skip(f"its defaults are those of {PUBLISHED_AS[model_type]}")
+    assert_same({"model_type": model_type, **BASE.get(model_type, {})})
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
