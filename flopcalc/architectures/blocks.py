@@ -19,6 +19,7 @@ __all__ = [
     "attention",
     "backbone",
     "causal_lm",
+    "check_multiple",
     "check_top_k",
     "check_types",
     "decoder_layer",
@@ -114,9 +115,9 @@ def window(size: int | None) -> Span:
     return Window(size) if size else Full()
 
 
-def check_types(field: str, types: list[str], num_layers: int, allowed: Iterable[str]) -> None:
-    """ValueError unless a per-layer list has one known entry a layer."""
-    if len(types) != num_layers:
+def check_types(field: str, types: list[str], num_layers: int | None, allowed: Iterable[str]) -> None:
+    """ValueError unless a per-layer list has one known entry a layer; None takes any number."""
+    if num_layers is not None and len(types) != num_layers:
         raise ValueError(f"{field}: found {len(types)} entries, expected num_hidden_layers = {num_layers}")
     unknown = sorted(set(types) - set(allowed))
     if unknown:
@@ -132,6 +133,12 @@ def check_top_k(top_k: int, num_experts: int, field: str = "num_experts_per_tok"
     """ValueError where a token would use more experts than there are."""
     if num_experts and top_k > num_experts:
         raise ValueError(f"{field}: found {top_k}, expected at most the number of experts, {num_experts}")
+
+
+def check_multiple(field: str, value: int, of: str, divisor: int) -> None:
+    """ValueError unless one dimension is a whole multiple of another."""
+    if value % divisor:
+        raise ValueError(f"{field}: found {value}, expected a multiple of {of} = {divisor}")
 
 
 def each(layer: Callable[[K], Node], kinds: Iterable[K]) -> Layers:
@@ -283,14 +290,14 @@ def mamba2(
     inner = heads * head_dim
     convolved = inner + 2 * groups * state
     return Module(
-        conv1d=Conv1d(convolved, taps, conv_bias),
         in_proj=Linear(hidden, inner + convolved + heads, bias),
+        conv1d=Conv1d(convolved, taps, conv_bias),
         dt_bias=Weight((heads,)),
         A_log=Weight((heads,)),
         D=Weight((heads,)),
+        scan=Mamba2(heads, head_dim, state),
         norm=Norm(inner) if norm else None,
         out_proj=Linear(inner, hidden, bias if out_bias is None else out_bias),
-        scan=Mamba2(heads, head_dim, state),
     )
 
 

@@ -26,14 +26,14 @@ class Qwen3_5TextConfig(DeltaNetDecoder):
     hidden_size: Size = 4096
     intermediate_size: Size = 12288
     num_hidden_layers: Count = 32
-    num_key_value_heads: Size | None = 4
+    num_key_value_heads: Size = 4
 
 
 class Qwen3_5MoeTextConfig(DeltaNetDecoder):
     vocab_size: Size = 248320
     hidden_size: Size = 2048
     num_hidden_layers: Count = 40
-    num_key_value_heads: Size | None = 2
+    num_key_value_heads: Size = 2
     moe_intermediate_size: Size = 512
     shared_expert_intermediate_size: Size = 512
     num_experts: Size = 256

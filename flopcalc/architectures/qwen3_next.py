@@ -9,6 +9,7 @@ from flopcalc.architectures.blocks import (
     Decoder,
     attention,
     causal_lm,
+    check_multiple,
     check_top_k,
     check_types,
     decoder_layer,
@@ -28,7 +29,7 @@ class DeltaNetDecoder(Decoder):
     attending_type: ClassVar[str] = "full_attention"
 
     num_attention_heads: Size = 16
-    head_dim: Size | None = 256
+    head_dim: Size = 256
     attention_bias: bool = False
     linear_conv_kernel_dim: Size = 4
     linear_key_head_dim: Size = 128
@@ -45,11 +46,8 @@ class DeltaNetDecoder(Decoder):
             self.layer_types = ["linear_attention" if i % interval else self.attending_type for i in layers]
         self.layer_types = [LEGACY_LAYER_TYPES.get(kind, kind) for kind in self.layer_types]
         check_types("layer_types", self.layer_types, self.num_hidden_layers, ("linear_attention", self.attending_type))
-        if self.linear_num_value_heads % self.linear_num_key_heads:
-            raise ValueError(
-                f"linear_num_value_heads: found {self.linear_num_value_heads}, "
-                f"expected a multiple of linear_num_key_heads = {self.linear_num_key_heads}"
-            )
+        value_heads, key_heads = self.linear_num_value_heads, self.linear_num_key_heads
+        check_multiple("linear_num_value_heads", value_heads, "linear_num_key_heads", key_heads)
 
     @property
     def key_width(self) -> int:
@@ -65,7 +63,7 @@ class Qwen3NextConfig(DeltaNetDecoder):
     hidden_size: Size = 2048
     intermediate_size: Size = 5632
     num_hidden_layers: Count = 48
-    num_key_value_heads: Size | None = 2
+    num_key_value_heads: Size = 2
     decoder_sparse_step: Size = 1
     mlp_only_layers: list[int] | None = None
     moe_intermediate_size: Size = 512
@@ -92,10 +90,10 @@ def gated_delta_net(c: DeltaNetDecoder, **projections: Linear) -> Module:
         conv1d=Conv1d(2 * c.key_width + c.value_width, c.linear_conv_kernel_dim),
         dt_bias=Weight((heads,)),
         A_log=Weight((heads,)),
+        recurrence=DeltaRule(heads, c.linear_key_head_dim, c.linear_value_head_dim),
         norm=Norm(c.linear_value_head_dim),
         out_proj=Linear(c.value_width, c.hidden_size),
-        recurrence=DeltaRule(heads, c.linear_key_head_dim, c.linear_value_head_dim),
-    )
+    ).reading(*projections)
 
 
 def gated_attention(c: DeltaNetDecoder) -> Module:
