@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import model_validator
 
@@ -77,6 +77,8 @@ class Decoder(Stack):
 class TypedDecoder(Decoder):
     """A decoder whose `layer_types` says what each layer attends to."""
 
+    known_layer_types: ClassVar[tuple[str, ...]] = ("full_attention", "sliding_attention")
+
     layer_types: list[str] | None = None
     sliding_window: Count | None = None
 
@@ -89,7 +91,7 @@ class TypedDecoder(Decoder):
         if self.layer_types is None:
             self.layer_types = self.default_layer_types()
         self.layer_types = [LEGACY_LAYER_TYPES.get(kind, kind) for kind in self.layer_types]
-        check_types("layer_types", self.layer_types, self.num_hidden_layers, ("full_attention", "sliding_attention"))
+        check_types("layer_types", self.layer_types, self.num_hidden_layers, self.known_layer_types)
         if "sliding_attention" in self.layer_types and not self.sliding_window:
             raise ValueError(f"sliding_window: found {self.sliding_window}, expected the window of the sliding layers")
 
