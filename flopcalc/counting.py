@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any, Literal, NamedTuple, get_args
 
-from flopcalc.batch import Grid, read_images, read_lengths
+from flopcalc.batch import Grid, Long, read_images, read_lengths
 from flopcalc.conventions import Convention, get_convention
 from flopcalc.errors import InvalidBatch, InvalidOption
 from flopcalc.estimators import describe
@@ -209,9 +209,9 @@ class FlopCounter:
 
 
 class _Batch(NamedTuple):
-    text: Any
+    text: list[int] | Long
     images: list[Grid]
-    audios: Any
+    audios: list[int] | Long
 
 
 def _amount(work: Work, stream: Stream, batch: _Batch) -> int:
@@ -221,12 +221,13 @@ def _amount(work: Work, stream: Stream, batch: _Batch) -> int:
     return work.total(_thinned(batch.text if stream.source == "text" else batch.audios, stream))
 
 
-def _thinned(lengths: Any, stream: Stream) -> Any:
-    if (stream.every, stream.extra) == (1, 0):
+def _thinned(lengths: list[int] | Long, stream: Stream) -> list[int] | Long:
+    every, extra = stream.every, stream.extra
+    if (every, extra) == (1, 0):
         return lengths
-    if type(lengths) is list:
-        return [n // stream.every + stream.extra for n in lengths]
-    return lengths // stream.every + stream.extra
+    if isinstance(lengths, list):
+        return [n // every + extra for n in lengths]
+    return Long(lengths.values // every + extra, lengths.longest // every + extra)
 
 
 class Breakdown:

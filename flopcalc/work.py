@@ -9,9 +9,7 @@ from __future__ import annotations
 from operator import mul
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from flopcalc.batch import Grid
+from flopcalc.batch import Grid, Long
 from flopcalc.conventions import Convention
 from flopcalc.spans import Bidirectional, Chunk, Full, Rule, Span, Window
 
@@ -50,41 +48,49 @@ class Work(NamedTuple):
                 spans[span] = spans.get(span, 0) + flops
         return cls(linear, square, tuple((flops, span, rule) for span, flops in spans.items()))
 
-    def total(self, lengths: Any) -> int:
-        """FLOPs of documents of these lengths (a checked list or int64 array), exact."""
-        if type(lengths) is list:
-            flops = self.linear * sum(lengths)
+    def total(self, lengths: list[int] | Long) -> int:
+        """FLOPs of documents of these lengths, exact."""
+        if isinstance(lengths, list):
+            tokens = sum(lengths)
+            if type(tokens) is not int:  # numpy integers among them, which would wrap at 64 bits
+                return self.total(list(map(int, lengths)))
+            flops = self.linear * tokens
             if self.square:
                 flops += self.square * sum(map(mul, lengths, lengths))
             for coefficient, span, rule in self.spans:
                 pairs = span.pairs
                 flops += coefficient * sum([pairs(n, rule) for n in lengths])
             return flops
-        longest = int(lengths.max())
+        import numpy as np
+
+        values, longest = lengths
         if longest >= 2**31:  # pairs would leave 64 bits
-            return self.total(lengths.tolist())
-        flops = self.linear * int(lengths.sum())
-        small = longest * longest * len(lengths) < _INT64
+            return self.total(values.tolist())
+        flops = self.linear * int(values.sum())
+        small = longest * longest * len(values) < _INT64
         if self.square:
-            squares = np.dot(lengths, lengths) if small else _wide_sum(lengths * lengths)
+            squares = np.einsum("i,i", values, values) if small else _wide_sum(values * values)
             flops += self.square * int(squares)
         for coefficient, span, rule in self.spans:
-            counted = span.pairs(lengths, rule, np.minimum)
+            counted = span.pairs(values, rule, np.minimum)
             flops += coefficient * int(counted.sum() if small else _wide_sum(counted))
         return flops
 
-    def each(self, lengths: Any) -> Any:
+    def each(self, lengths: list[int] | Long) -> Any:
         """FLOPs of each document: an int64 array, or one of Python ints where 64 bits are too few."""
-        array = np.asarray(lengths, dtype=np.int64 if len(lengths) == 0 else None)
-        longest = int(array.max()) if len(array) else 0
+        import numpy as np
+
+        if isinstance(lengths, list):
+            lengths = [int(n) for n in lengths]
+            lengths = Long(np.array(lengths, dtype=object), max(lengths, default=0))
+        values, longest = lengths
         bound = self.linear * longest + (self.square + sum(flops for flops, _, _ in self.spans)) * longest**2
-        if bound >= _INT64 or longest >= 2**31:
-            array = array.astype(object)
-        flops = self.linear * array
+        values = values.astype(object if bound >= _INT64 or longest >= 2**31 else np.int64, copy=False)
+        flops = self.linear * values
         if self.square:
-            flops = flops + self.square * array * array
+            flops = flops + self.square * values * values
         for coefficient, span, rule in self.spans:
-            flops = flops + coefficient * span.pairs(array, rule, np.minimum)
+            flops = flops + coefficient * span.pairs(values, rule, np.minimum)
         return flops
 
     def total_images(self, grids: list[Grid], every: int, extra: int) -> int:
