@@ -25,6 +25,8 @@ from flopcalc.estimators import ESTIMATORS, Estimator, describe, is_supported, r
 
 if TYPE_CHECKING:
     from flopcalc.hardware import Peak, peak_flops, register_device, resolve_peak
+    from flopcalc.lengths import Documents, document_lengths
+    from flopcalc.mfu import MfuMeter
 
 __version__ = "0.1.0"
 
@@ -33,17 +35,20 @@ __all__ = [
     "ESTIMATORS",
     "Breakdown",
     "Convention",
+    "Documents",
     "Estimator",
     "FlopCounter",
     "FlopcalcError",
     "InvalidBatch",
     "InvalidConfig",
     "InvalidOption",
+    "MfuMeter",
     "Peak",
     "Schema",
     "UnknownDevice",
     "UnsupportedModel",
     "describe",
+    "document_lengths",
     "estimate_flops",
     "is_supported",
     "peak_flops",
@@ -54,7 +59,10 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Documents": "flopcalc.lengths",
+    "MfuMeter": "flopcalc.mfu",
     "Peak": "flopcalc.hardware",
+    "document_lengths": "flopcalc.lengths",
     "peak_flops": "flopcalc.hardware",
     "register_device": "flopcalc.hardware",
     "resolve_peak": "flopcalc.hardware",
