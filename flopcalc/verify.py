@@ -3,10 +3,11 @@
 Two things are compared: the parameter table (names and shapes of `named_parameters()`), and the
 forward matmul FLOPs that `torch.utils.flop_counter.FlopCounterMode` sees, weights and mixers apart.
 
-What the operator counter sees of an eager run differs from what a convention counts in three ways,
+What the operator counter sees of an eager run differs from what a convention counts in four ways,
 and only these: attention multiplies the whole square before it masks (rule `masked`), rotary tables
-are built by a small matmul (left out here), and recurrences run as a chunked algorithm in plain
-torch (their modules' activation products are left out on both sides, `unjudged` names them).
+are built by a small matmul and weighted sums written as one (an indexer's, over its heads; both left
+out here), and recurrences run as a chunked algorithm in plain torch (their modules' activation
+products are left out on both sides, `unjudged` names them).
 """
 
 from __future__ import annotations
@@ -156,12 +157,17 @@ def _seen(tree: Node, model: Any, tokens: int) -> tuple[int, int]:
     owners = set(_weight_modules(tree))
     routed = dict(_routed_modules(tree))
     recurrent = set(_recurrent_modules(tree))
+    scorers = {
+        visit.path.rpartition(".")[0] for visit in walk(tree, expand=True) if isinstance(visit.leaf, IndexScores)
+    }
     weights = mixers = 0
     for module, operator, flops in _run_counted(model, tokens):
         name = module.rpartition(".")[2]
         if "convolution" in operator or "rotary" in name:
             continue
-        if "bmm" not in operator or module in owners:  # mm, addmm, _grouped_mm; block-diagonal weights use bmm
+        if module in scorers:  # by mm where it scores one query at a time
+            mixers += flops
+        elif "bmm" not in operator or module in owners:  # mm, addmm, _grouped_mm; block-diagonal weights use bmm
             top_k, num_experts = routed.get(module, (1, 1)) if "bmm" in operator else (1, 1)
             weights += flops * top_k // num_experts  # by bmm, every expert sees every token
         elif module not in recurrent:
@@ -172,16 +178,23 @@ def _seen(tree: Node, model: Any, tokens: int) -> tuple[int, int]:
 def _run_counted(model: Any, tokens: int) -> Iterator[tuple[str, str, int]]:
     """(module, operator, FLOPs) of a forward pass, children's work taken out of their parents'."""
     import torch
+    from torch.fx.experimental import _config as meta
     from torch.utils.flop_counter import FlopCounterMode
 
     def grouped_mm(rows: Any, weight: Any, *_: Any, **__: Any) -> int:
         return 2 * rows[0] * rows[1] * weight[-1]  # type: ignore[no-any-return]
 
+    def bmm(left: Any, right: Any, *_: Any, **__: Any) -> int:
+        one_row = left[1] == 1  # a weighted sum, not a product of matrices
+        return 0 if one_row else 2 * left[0] * left[1] * left[2] * right[2]  # type: ignore[no-any-return]
+
     ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
     mask = torch.zeros(1, 1, tokens, tokens, dtype=torch.bfloat16, device="meta")
     positions = torch.arange(tokens, device="meta").unsqueeze(0)
-    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten._grouped_mm: grouped_mm})
-    with counter, torch.no_grad(), warnings.catch_warnings():
+    formulas = {torch.ops.aten._grouped_mm: grouped_mm, torch.ops.aten.bmm: bmm}
+    counter = FlopCounterMode(display=False, custom_mapping=formulas)
+    nothing_masked = meta.patch(meta_nonzero_assume_all_nonzero=True)  # for indexers that loop over visible keys
+    with counter, torch.no_grad(), nothing_masked, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
     counts = counter.get_flop_counts()
