@@ -2,7 +2,7 @@
 
 >>> import flopcalc
 >>> flopcalc.estimate_flops({"model_type": "llama"}, [4096, 300])
-199080411037696
+200805132042240
 """
 
 from __future__ import annotations

@@ -380,7 +380,7 @@ def _whole(name: str, value: Any, least: int = 0) -> int:
 
 def _seconds(value: Any) -> float:
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        number = math.nan if isinstance(value, (bool, str)) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not 0 < number < math.inf:
