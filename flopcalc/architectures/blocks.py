@@ -269,9 +269,9 @@ def dense_or_sparse(c: Any, kind: str, num_experts: int, num_shared: int | None,
     return moe(c.hidden_size, width, num_experts, c.num_experts_per_tok, shared_experts=shared)
 
 
-def decoder_layer(hidden: int, **parts: Node | None) -> Module:
-    """A pre-norm layer: its mixer and MLP under the names given, and two RMSNorms."""
-    return Module(**parts, input_layernorm=Norm(hidden), post_attention_layernorm=Norm(hidden))
+def decoder_layer(hidden: int, *, norm: Callable[[int], Node] = Norm, **parts: Node | None) -> Module:
+    """A pre-norm layer: its mixer and MLP under the names given, and two norms."""
+    return Module(**parts, input_layernorm=norm(hidden), post_attention_layernorm=norm(hidden))
 
 
 def mamba2(
@@ -303,20 +303,22 @@ def mamba2(
     )
 
 
-def backbone(c: Any, layers: Layers, **extra: Node | None) -> Module:
-    """embed_tokens, layers and norm."""
-    return Module(embed_tokens=Embedding(c.vocab_size, c.hidden_size), layers=layers, norm=Norm(c.hidden_size), **extra)
+def backbone(c: Any, layers: Layers, **parts: Node | None) -> Module:
+    """embed_tokens, layers and norm; further parts, or another norm, come as keywords."""
+    parts = {"norm": Norm(c.hidden_size)} | parts
+    return Module(embed_tokens=Embedding(c.vocab_size, c.hidden_size), layers=layers, **parts)
 
 
-def lm_head(c: Any, tied_to: str | None) -> Linear:
+def lm_head(c: Any, tied_to: str | None, *, bias: bool = False) -> Linear:
     """The output matrix, on its own or tied to the parameter of that name."""
-    return Linear(c.hidden_size, c.vocab_size, kind="head", tied_to=tied_to)
+    return Linear(c.hidden_size, c.vocab_size, bias, kind="head", tied_to=tied_to)
 
 
-def causal_lm(c: Any, layers: Layers, **extra: Node | None) -> Module:
-    """The causal LM skeleton: model.embed_tokens, model.layers, model.norm, lm_head (tied or not)."""
+def causal_lm(c: Any, layers: Layers, *, head_bias: bool = False, **parts: Node | None) -> Module:
+    """The causal LM skeleton: model.embed_tokens, model.layers, model.norm, lm_head (tied or not).
+    Further parts of the model, or another norm, come as keywords."""
     tied_to = "model.embed_tokens.weight" if c.tie_word_embeddings else None
-    return Module(model=backbone(c, layers, **extra), lm_head=lm_head(c, tied_to))
+    return Module(model=backbone(c, layers, **parts), lm_head=lm_head(c, tied_to, bias=head_bias))
 
 
 def multimodal_lm(c: Any, language_model: Module, **towers: Node | None) -> Module:
