@@ -1,0 +1,54 @@
+"""GLM-5: latent attention that reads only the keys its indexer picks; with IndexShare (GLM-5.2) most
+layers own no indexer and read what the last layer with one has picked."""
+
+from __future__ import annotations
+
+from flopcalc.architectures.blocks import causal_lm, check_types, decoder_layer, dense_or_sparse, each, mla
+from flopcalc.architectures.deepseek import DeepseekV32Config, indexer
+from flopcalc.config import Count, Size, legacy
+from flopcalc.estimators import register
+from flopcalc.spans import Window
+from flopcalc.tree import Module
+
+
+class GlmMoeDsaConfig(DeepseekV32Config):
+    vocab_size: Size = 154880
+    hidden_size: Size = 6144
+    intermediate_size: Size = 12288
+    num_hidden_layers: Count = 78
+    num_attention_heads: Size = 64
+    q_lora_rank: Size = 2048
+    qk_nope_head_dim: Size = 192
+    v_head_dim: Size = 256
+    index_n_heads: Size = 32
+    indexer_types: list[str] | None = None
+    index_topk_pattern: str | list[str] | None = legacy()
+    index_topk_freq: int = legacy(1)
+    index_skip_topk_offset: int = legacy(2)
+
+    def derive(self) -> None:
+        super().derive()
+        if self.indexer_types is None:
+            self.indexer_types = self._scheduled_indexers()
+        check_types("indexer_types", self.indexer_types, self.num_hidden_layers, ("full", "shared"))
+        if self.indexer_types[:1] == ["shared"]:
+            raise ValueError("indexer_types[0]: found 'shared', expected 'full': no layer before it picks keys")
+
+    def _scheduled_indexers(self) -> list[str]:
+        """A pattern such as FSSF, or else every `index_topk_freq`-th layer after the first ones."""
+        if self.index_topk_pattern is not None:
+            return [{"F": "full", "S": "shared"}.get(letter, letter) for letter in self.index_topk_pattern]
+        skipped = [max(i - self.index_skip_topk_offset + 1, 0) for i in range(self.num_hidden_layers)]
+        return ["shared" if i % max(self.index_topk_freq, 1) else "full" for i in skipped]
+
+
+@register("glm_moe_dsa", GlmMoeDsaConfig)
+def glm_moe_dsa(c: GlmMoeDsaConfig) -> Module:
+    def layer(kind: tuple[str, str]) -> Module:
+        indexing, mlp = kind
+        self_attn = mla(c, Window(c.index_topk), indexer=indexer(c) if indexing == "full" else None)
+        return decoder_layer(
+            c.hidden_size, self_attn=self_attn, mlp=dense_or_sparse(c, mlp, c.n_routed_experts, c.n_shared_experts)
+        )
+
+    return causal_lm(c, each(layer, zip(c.indexer_types, c.mlp_layer_types, strict=True)))

@@ -1,0 +1,72 @@
+"""MiMo-V2-Flash: values narrower than keys; windowed layers have twice the key-value heads and sinks."""
+
+from __future__ import annotations
+
+from flopcalc.architectures.blocks import (
+    TypedDecoder,
+    causal_lm,
+    check_top_k,
+    check_types,
+    decoder_layer,
+    dense_or_sparse,
+    each,
+    leading_dense,
+)
+from flopcalc.config import Count, Size, aliases, legacy
+from flopcalc.estimators import register
+from flopcalc.tree import Attention, Linear, Module, Weight
+
+
+class MiMoV2FlashConfig(TypedDecoder):
+    vocab_size: Size = 152576
+    intermediate_size: Size = 16384
+    num_hidden_layers: Count = 48
+    num_attention_heads: Size = 64
+    num_key_value_heads: Size = 4
+    head_dim: Size = 192
+    v_head_dim: Size = 128
+    attention_bias: bool = False
+    sliding_window: Size = 129
+    sliding_window_size: Size | None = legacy()
+    moe_intermediate_size: Size = 2048
+    n_routed_experts: Size = aliases("num_local_experts", "n_routed_experts", default=256)
+    num_experts_per_tok: Size = 8
+    mlp_layer_types: list[str] | None = None
+
+    def default_layer_types(self) -> list[str]:
+        full = [i == 0 or (i + 1) % 6 == 0 for i in range(self.num_hidden_layers)]
+        return ["full_attention" if is_full else "sliding_attention" for is_full in full]
+
+    def derive(self) -> None:
+        super().derive()
+        if self.sliding_window_size is not None:  # the keys before the query, without its own
+            self.sliding_window = self.sliding_window_size + 1
+        if self.mlp_layer_types is None:
+            self.mlp_layer_types = leading_dense(self.num_hidden_layers, 1)
+        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
+        check_top_k(self.num_experts_per_tok, self.n_routed_experts)
+
+
+@register("mimo_v2_flash", MiMoV2FlashConfig)
+def mimo_v2_flash(c: MiMoV2FlashConfig) -> Module:
+    heads, hidden, bias = c.num_attention_heads, c.hidden_size, c.attention_bias
+
+    def self_attn(kind: str) -> Module:
+        slides = kind == "sliding_attention"
+        kv_heads = c.num_key_value_heads * (2 if slides else 1)
+        return Module(
+            q_proj=Linear(hidden, heads * c.head_dim, bias),
+            k_proj=Linear(hidden, kv_heads * c.head_dim, bias),
+            v_proj=Linear(hidden, kv_heads * c.v_head_dim, bias),
+            sinks=Weight((heads,)) if slides else None,
+            core=Attention(heads, c.head_dim, c.v_head_dim, c.span(kind)),
+            o_proj=Linear(heads * c.v_head_dim, hidden),
+        ).reading("q_proj", "k_proj", "v_proj")
+
+    def layer(kind: tuple[str, str]) -> Module:
+        attends, mlp = kind
+        return decoder_layer(
+            hidden, self_attn=self_attn(attends), mlp=dense_or_sparse(c, mlp, c.n_routed_experts, None)
+        )
+
+    return causal_lm(c, each(layer, zip(c.layer_types, c.mlp_layer_types, strict=True)))
