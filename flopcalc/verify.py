@@ -193,7 +193,8 @@ def _run_counted(model: Any, tokens: int) -> Iterator[tuple[str, str, int]]:
     positions = torch.arange(tokens, device="meta").unsqueeze(0)
     formulas = {torch.ops.aten._grouped_mm: grouped_mm, torch.ops.aten.bmm: bmm}
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
-    nothing_masked = meta.patch(meta_nonzero_assume_all_nonzero=True)  # for indexers that loop over visible keys
+    # for indexers that loop over the visible keys of each query
+    nothing_masked = meta.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
     with counter, torch.no_grad(), nothing_masked, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
