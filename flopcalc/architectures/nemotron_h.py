@@ -95,7 +95,7 @@ def mixer(c: NemotronHConfig, kind: str) -> Module:
 
 @register("nemotron_h", NemotronHConfig)
 def nemotron_h(c: NemotronHConfig) -> Module:
-    layers = each(lambda kind: Module(norm=Norm(c.hidden_size), mixer=mixer(c, kind)), c.layers_block_type or [])
+    layers = each(lambda kind: Module(norm=Norm(c.hidden_size), mixer=mixer(c, kind)), c.layers_block_type)
     return Module(
         model=Module(embeddings=Embedding(c.vocab_size, c.hidden_size), layers=layers, norm_f=Norm(c.hidden_size)),
         lm_head=lm_head(c, None),  # tie_word_embeddings has no effect here

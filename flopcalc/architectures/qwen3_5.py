@@ -31,9 +31,7 @@ class Qwen3_5TextConfig(DeltaNetDecoder):
 
 class Qwen3_5MoeTextConfig(DeltaNetDecoder):
     vocab_size: Size = 248320
-    hidden_size: Size = 2048
     num_hidden_layers: Count = 40
-    num_key_value_heads: Size = 2
     moe_intermediate_size: Size = 512
     shared_expert_intermediate_size: Size = 512
     num_experts: Size = 256
@@ -75,7 +73,7 @@ def layers(c: DeltaNetDecoder, feed_forward: Module) -> Layers:
             mlp=feed_forward,
         )
 
-    return each(layer, c.layer_types or [])
+    return each(layer, c.layer_types)
 
 
 def dense(c: Qwen3_5TextConfig) -> Layers:

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from flopcalc.architectures.blocks import (
     LEGACY_LAYER_TYPES,
-    Decoder,
     attention,
     causal_lm,
     check_multiple,
@@ -17,19 +16,24 @@ from flopcalc.architectures.blocks import (
     mlp,
     shared_moe,
 )
-from flopcalc.config import Count, Size, legacy
+from flopcalc.config import Count, Schema, Size, legacy
 from flopcalc.estimators import register
 from flopcalc.spans import Full
 from flopcalc.tree import Conv1d, DeltaRule, Linear, Module, Norm, Weight
 
 
-class DeltaNetDecoder(Decoder):
+class DeltaNetDecoder(Schema):
     """A decoder whose layers run the gated delta rule, save for every fourth, which attends."""
 
     attending_type: ClassVar[str] = "full_attention"
 
+    vocab_size: Size = 151936
+    hidden_size: Size = 2048
+    num_hidden_layers: Count = 48
     num_attention_heads: Size = 16
+    num_key_value_heads: Size = 2
     head_dim: Size = 256
+    tie_word_embeddings: bool = False
     attention_bias: bool = False
     linear_conv_kernel_dim: Size = 4
     linear_key_head_dim: Size = 128
@@ -40,7 +44,6 @@ class DeltaNetDecoder(Decoder):
     full_attention_interval: Size = legacy(4)
 
     def derive(self) -> None:
-        super().derive()
         if self.layer_types is None:
             interval, layers = self.full_attention_interval, range(1, self.num_hidden_layers + 1)
             self.layer_types = ["linear_attention" if i % interval else self.attending_type for i in layers]
@@ -59,11 +62,7 @@ class DeltaNetDecoder(Decoder):
 
 
 class Qwen3NextConfig(DeltaNetDecoder):
-    vocab_size: Size = 151936
-    hidden_size: Size = 2048
     intermediate_size: Size = 5632
-    num_hidden_layers: Count = 48
-    num_key_value_heads: Size = 2
     decoder_sparse_step: Size = 1
     mlp_only_layers: list[int] | None = None
     moe_intermediate_size: Size = 512
@@ -78,7 +77,7 @@ class Qwen3NextConfig(DeltaNetDecoder):
 
     def is_sparse(self, layer: int) -> bool:
         """Whether this layer (from 0) has experts."""
-        return layer not in (self.mlp_only_layers or []) and (layer + 1) % self.decoder_sparse_step == 0
+        return layer not in self.mlp_only_layers and (layer + 1) % self.decoder_sparse_step == 0
 
 
 def gated_delta_net(c: DeltaNetDecoder, **projections: Linear) -> Module:
@@ -120,4 +119,4 @@ def qwen3_next(c: Qwen3NextConfig) -> Module:
         )
 
     sparse = [c.num_experts > 0 and c.is_sparse(i) for i in range(c.num_hidden_layers)]
-    return causal_lm(c, each(layer, zip(c.layer_types or [], sparse, strict=True)))
+    return causal_lm(c, each(layer, zip(c.layer_types, sparse, strict=True)))
