@@ -35,6 +35,7 @@ __all__ = [
     "moe",
     "multimodal_lm",
     "plain_mlp",
+    "whole_head_dim",
     "shared_moe",
     "window",
 ]
@@ -143,6 +144,15 @@ def check_multiple(field: str, value: int, of: str, divisor: int) -> None:
         raise ValueError(f"{field}: found {value}, expected a multiple of {of} = {divisor}")
 
 
+def whole_head_dim(c: Any) -> int:
+    """hidden_size / num_attention_heads of a model that insists on it; ValueError unless it is whole."""
+    if c.hidden_size % c.num_attention_heads:
+        raise ValueError(
+            f"num_attention_heads: found {c.num_attention_heads}, expected a divisor of hidden_size = {c.hidden_size}"
+        )
+    return c.hidden_size // c.num_attention_heads  # type: ignore[no-any-return]
+
+
 def each(layer: Callable[[K], Node], kinds: Iterable[K]) -> Layers:
     """A layer list from the kind of each layer: one object per distinct kind."""
     built: dict[K, Node] = {}
@@ -162,17 +172,17 @@ def attention(
     """Grouped-query attention of `c.num_attention_heads` heads of `c.head_dim`.
 
     `gate` doubles q_proj by an output gate, `qk_norm` adds RMSNorms over head_dim, or over all
-    heads at once, `o_bias` defaults to `bias`; further parameters come as keywords.
+    heads at once, `o_bias` defaults to `bias`; further parameters, or other norms, come as keywords.
     """
     heads, kv_heads, dim = c.num_attention_heads, c.num_key_value_heads, c.head_dim
     normed_heads = (heads, kv_heads) if qk_norm == "all_heads" else (1, 1)
+    if qk_norm:
+        extra = {"q_norm": Norm(normed_heads[0] * dim), "k_norm": Norm(normed_heads[1] * dim)} | extra
     return Module(
         q_proj=Linear(c.hidden_size, heads * dim * (2 if gate else 1), bias),
         k_proj=Linear(c.hidden_size, kv_heads * dim, bias),
         v_proj=Linear(c.hidden_size, kv_heads * dim, bias),
         o_proj=Linear(heads * dim, c.hidden_size, bias if o_bias is None else o_bias),
-        q_norm=Norm(normed_heads[0] * dim) if qk_norm else None,
-        k_norm=Norm(normed_heads[1] * dim) if qk_norm else None,
         core=Attention(heads, dim, dim, span),
         **extra,
     )
