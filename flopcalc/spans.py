@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 Rule = Literal["dense", "exact", "masked"]
 Minimum = Callable[[Any, Any], Any]
 
-__all__ = ["Bidirectional", "Chunk", "Compressed", "Full", "Rule", "Span", "Sum", "Window"]
+__all__ = [
+    "Bidirectional", "BidirectionalWindow", "Blocks", "Chunk", "Compressed", "Full", "Rule", "Span", "Sum", "Window",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,40 @@ class Window(Span):
             return n * n
         reach = minimum(n, self.size)
         return n * reach if rule == "dense" else reach * (reach + 1) // 2 + (n - reach) * reach
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks(Window):
+    """The tokens of the blocks of `block` that an indexer picked, `size` at most, and those of the
+    block that the query itself has not yet filled: for query i > w (from 1) that is w + i mod b.
+
+    dense as a window; exact adds the sum of i mod b = q*b(b-1)/2 + r(r+1)/2, max(n - w, 0) = q*b + r.
+    """
+
+    block: int
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        picked = Window.pairs(self, n, rule, minimum)
+        if rule != "exact":
+            return picked
+        beyond = n - minimum(n, self.size)
+        filled, rest = beyond // self.block, beyond % self.block
+        return picked + filled * (self.block * (self.block - 1) // 2) + rest * (rest + 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class BidirectionalWindow(Span):
+    """Each token reads those closer than `reach` on either side, itself included.
+
+    dense n*min(n, 2*reach - 1); exact twice the causal window of `reach`, less the token itself.
+    """
+
+    reach: int
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        if rule == "exact":
+            return 2 * Window(self.reach).pairs(n, rule, minimum) - n
+        return Window(2 * self.reach - 1).pairs(n, rule, minimum)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from flopcalc.batch import Grid, Long
 from flopcalc.conventions import Convention
-from flopcalc.spans import Bidirectional, Chunk, Full, Rule, Span, Window
+from flopcalc.spans import Bidirectional, BidirectionalWindow, Chunk, Full, Rule, Span, Window
 
 __all__ = ["Work"]
 
@@ -33,9 +33,9 @@ class Work(NamedTuple):
         spans: dict[Span, int] = {}
         rule: Rule = "dense" if convention.pairs == "half" else convention.pairs
         for span, flops in items:
-            if convention.window == "ignore" and isinstance(span, (Window, Chunk)):
-                span = Full()
-            if convention.pairs == "half" and not isinstance(span, (Bidirectional, type(None))):
+            if convention.window == "ignore" and isinstance(span, (Window, Chunk, BidirectionalWindow)):
+                span = Bidirectional() if isinstance(span, BidirectionalWindow) else Full()
+            if convention.pairs == "half" and not isinstance(span, (Bidirectional, BidirectionalWindow, type(None))):
                 flops //= 2  # exact: 2 * heads * dims is even
             if span is None:
                 linear += flops

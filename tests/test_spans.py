@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flopcalc.spans import Bidirectional, Chunk, Compressed, Full, Span, Sum, Window
+from flopcalc.spans import Bidirectional, BidirectionalWindow, Blocks, Chunk, Compressed, Full, Span, Sum, Window
 
 LENGTHS = st.integers(0, 90)
 SIZES = st.integers(1, 40)
@@ -26,6 +26,17 @@ def test_exact_pairs_equal_a_loop_over_the_mask(n: int, size: int) -> None:
     assert Window(size).pairs(n, "exact") == loop(n, lambda q, k: q - size < k <= q)
     assert Chunk(size).pairs(n, "exact") == loop(n, lambda q, k: k <= q and q // size == k // size)
     assert Bidirectional().pairs(n, "exact") == loop(n, lambda q, k: True)
+    assert BidirectionalWindow(size).pairs(n, "exact") == loop(n, lambda q, k: abs(q - k) < size)
+
+
+@given(LENGTHS, st.integers(1, 6), st.integers(1, 6))
+def test_picked_blocks_come_with_the_tokens_of_the_unfinished_one(n: int, block: int, top_k: int) -> None:
+    def reads(query: int, key: int) -> bool:  # whichever blocks are picked, their number counts: take the first ones
+        finished = (query + 1) // block
+        return key // block < min(finished, top_k) or finished * block <= key <= query
+
+    assert Blocks(top_k * block, block).pairs(n, "exact") == loop(n, reads)
+    assert Blocks(top_k * block, block).pairs(n, "dense") == n * min(n, top_k * block)
 
 
 @given(LENGTHS, SIZES, st.one_of(st.none(), SIZES))
@@ -42,10 +53,12 @@ def test_dense_pairs_give_every_query_the_widest_reach(n: int, size: int) -> Non
     assert Window(size).pairs(n, "dense") == n * max((min(q + 1, size) for q in range(n)), default=0)
     blocks = [len([k for k in range(n) if k // size == block]) for block in range(n)]
     assert Chunk(size).pairs(n, "dense") == sum(block * block for block in blocks)
+    assert BidirectionalWindow(size).pairs(n, "dense") == n * min(n, 2 * size - 1)
     assert Window(size).pairs(n, "masked") == Full().pairs(n, "dense") == n * n
 
 
 SPANS: list[Span] = [Full(), Bidirectional(), Window(7), Chunk(5), Compressed(4), Compressed(4, 3)]
+SPANS += [BidirectionalWindow(7), Blocks(8, 4)]
 
 
 @pytest.mark.parametrize("span", [*SPANS, Sum((Window(7), Compressed(4, 3)))])

@@ -8,8 +8,9 @@ from flopcalc.estimators import register
 from flopcalc.tree import Module, Norm
 
 
-class Gemma2Config(TypedDecoder):
-    vocab_size: Size = 256000
+class Gemma(TypedDecoder):
+    """What the configs of Gemma 2 and 3 share."""
+
     hidden_size: Size = 2304
     intermediate_size: Size = 9216
     num_hidden_layers: Count = 26
@@ -21,14 +22,21 @@ class Gemma2Config(TypedDecoder):
     sliding_window: Count | None = 4096
     use_bidirectional_attention: bool | None = None
 
+    def derive(self) -> None:
+        super().derive()
+        check_multiple("hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
+
+
+class Gemma2Config(Gemma):
+    vocab_size: Size = 256000
+
     def default_layer_types(self) -> list[str]:
         return ["full_attention" if i % 2 else "sliding_attention" for i in range(self.num_hidden_layers)]
 
     def derive(self) -> None:
         super().derive()
-        check_multiple("hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
-        if self.use_bidirectional_attention:
-            raise ValueError("use_bidirectional_attention: found True, expected False: gemma2's masks are causal")
+        if self.use_bidirectional_attention:  # the flag is declared, yet the model builds causal masks
+            raise ValueError("use_bidirectional_attention: found True, expected False, the only mask gemma2 has")
 
 
 def sandwich_layer(hidden: int, self_attn: Module, mlp: Module) -> Module:

@@ -20,7 +20,7 @@ from flopcalc.architectures.blocks import (
 from flopcalc.architectures.qwen3_5 import Qwen3_5MoeTextConfig, delta_net
 from flopcalc.config import Size
 from flopcalc.estimators import register
-from flopcalc.spans import Compressed, Window
+from flopcalc.spans import Blocks, Compressed
 from flopcalc.tree import Conv1d, Embedding, IndexScores, Linear, Module, Norm
 
 INDEXER_FIELDS = ("indexer_n_heads", "indexer_kv_heads", "indexer_head_dim", "indexer_budget", "indexer_compress_ratio")
@@ -134,14 +134,15 @@ def indexed_attention(c: Qwen4ExpTextConfig) -> Module:
     """Gated attention over the tokens of the blocks with the best scores. The projection sees every
     token; only the scores, and the norm of the pooled keys, work on blocks. Indices come out of the
     indexer, so no gradient goes in."""
-    dim = c.indexer_head_dim
+    dim, block = c.indexer_head_dim, c.indexer_compress_ratio
     indexer = Module(
         index_qk_proj=Linear(c.hidden_size, (c.indexer_n_heads + c.indexer_kv_heads) * dim),
         q_layernorm=Norm(dim),
         k_layernorm=Norm(dim),
-        scores=IndexScores(c.indexer_n_heads, dim, Compressed(c.indexer_compress_ratio)),
+        scores=IndexScores(c.indexer_n_heads, dim, Compressed(block)),
     ).without_grad()
-    return attention(c, Window(c.indexer_budget), bias=c.attention_bias, qk_norm=True, gate=True, indexer=indexer)
+    span = Blocks(c.indexer_budget, block)
+    return attention(c, span, bias=c.attention_bias, qk_norm=True, gate=True, indexer=indexer)
 
 
 def decoder(c: Qwen4ExpTextConfig) -> Module:

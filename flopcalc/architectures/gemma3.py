@@ -1,0 +1,60 @@
+"""Gemma 3, text alone or with a vision tower: five window layers to one of full attention, and
+norms on query and key heads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from flopcalc.architectures.blocks import Multimodal, attention, backbone, causal_lm, each, mlp, multimodal_lm
+from flopcalc.architectures.gemma2 import Gemma, sandwich_layer
+from flopcalc.config import Size, legacy
+from flopcalc.estimators import register
+from flopcalc.spans import Bidirectional, BidirectionalWindow, Span
+from flopcalc.tree import Layers, Module
+
+
+class Gemma3TextConfig(Gemma):
+    vocab_size: Size = 262_208
+    use_bidirectional_attention: bool | None = False
+    sliding_window_pattern: Size = legacy(6)
+    live_object: Any = Field(default=None, validation_alias="_attn_implementation_internal", exclude=True)
+    """Present in live config objects alone, whose window is already turned into a reach."""
+
+    def default_layer_types(self) -> list[str]:
+        layers = range(1, self.num_hidden_layers + 1)
+        return ["sliding_attention" if i % self.sliding_window_pattern else "full_attention" for i in layers]
+
+    def derive(self) -> None:
+        if self.use_bidirectional_attention and "live_object" not in self.model_fields_set:
+            self.sliding_window = self.sliding_window // 2 + 1
+        super().derive()
+
+    def span(self, kind: str) -> Span:
+        if not self.use_bidirectional_attention:
+            return super().span(kind)
+        return BidirectionalWindow(self.sliding_window) if kind == "sliding_attention" else Bidirectional()
+
+
+class Gemma3Config(Multimodal):
+    tie_word_embeddings: bool = True
+    text_config: Gemma3TextConfig = Field(default_factory=Gemma3TextConfig)
+
+
+def layers(c: Gemma3TextConfig) -> Layers:
+    def layer(kind: str) -> Module:
+        self_attn = attention(c, c.span(kind), bias=c.attention_bias, qk_norm=True)
+        return sandwich_layer(c.hidden_size, self_attn, mlp(c.hidden_size, c.intermediate_size))
+
+    return each(layer, c.layer_types)
+
+
+@register("gemma3_text", Gemma3TextConfig)
+def gemma3_text(c: Gemma3TextConfig) -> Module:
+    return causal_lm(c, layers(c))
+
+
+@register("gemma3", Gemma3Config)
+def gemma3(c: Gemma3Config) -> Module:
+    return multimodal_lm(c, backbone(c.text_config, layers(c.text_config)))
