@@ -21,7 +21,10 @@ UNBUILDABLE: dict[str, str] = {}
 NOT_RUN: dict[str, str] = {}
 """Types whose forward pass cannot run on meta, and why: weights and shapes are still compared."""
 
-BASE: dict[str, dict[str, object]] = {}
+BASE: dict[str, dict[str, object]] = {
+    "ministral": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 8},
+}
 """The smallest change that lets transformers build the default config of a type."""
 
 
