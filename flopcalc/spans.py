@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from flopcalc.errors import InvalidBatch
+
 if TYPE_CHECKING:
     from flopcalc.batch import Grid
 
@@ -25,7 +27,8 @@ Rule = Literal["dense", "exact", "masked"]
 Minimum = Callable[[Any, Any], Any]
 
 __all__ = [
-    "Bidirectional", "BidirectionalWindow", "Blocks", "Chunk", "Compressed", "Full", "Rule", "Span", "Sum", "Window",
+    "Bidirectional", "BidirectionalWindow", "Blocks", "Chunk", "Compressed", "Full", "GridWindow", "Rule", "Span",
+    "Sum", "Video", "Window",
 ]  # fmt: skip
 
 
@@ -60,6 +63,31 @@ class Bidirectional(Span):
 
     def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
         return n * n
+
+
+@dataclass(frozen=True, slots=True)
+class Video(Bidirectional):
+    """Every patch of a video reads those of all its frames."""
+
+    def grid_pairs(self, grid: Grid, n: int, rule: Rule) -> int:
+        return (grid.frames * n) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class GridWindow(Span):
+    """Attention inside squares of `side` x `side` patches of a frame, smaller ones at its edges:
+    with h rows in blocks of h_i and w columns in blocks of w_j, the sum of (h_i * w_j)**2."""
+
+    side: int
+
+    def grid_pairs(self, grid: Grid, n: int, rule: Rule) -> int:
+        if grid.height is None or grid.width is None:
+            raise InvalidBatch(
+                f"images: found {grid.patches} patches, expected (frames, height, width) in patches: "
+                f"this tower attends in windows of {self.side} x {self.side}"
+            )
+        blocks = Chunk(self.side)
+        return grid.frames * int(blocks.pairs(grid.height, "dense") * blocks.pairs(grid.width, "dense"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, get_args
 from flopcalc.spans import Span
 
 __all__ = [
-    "MATMUL_KINDS", "TEXT", "Attention", "Conv1d", "DeltaRule", "Embedding", "IndexScores", "Kind", "Layers",
+    "MATMUL_KINDS", "TEXT", "Attention", "Conv", "Conv1d", "DeltaRule", "Embedding", "IndexScores", "Kind", "Layers",
     "LayerNorm", "Linear", "LinearAttention", "Mamba", "Mamba2", "Mixer", "Module", "Node", "Norm", "Routed",
     "Shape", "Stream", "StreamMix", "Tensor", "Visit", "Weight", "WeightLeaf", "walk",
 ]  # fmt: skip
@@ -37,13 +37,16 @@ Kind = Literal[
     "experts",  # routed expert matrices
     "head",  # the output matrix, tied or not
     "stream_map",  # hyper-connection maps
+    "adapter",  # LoRA matrices beside another weight
     "embedding",  # look-up tables: no multiplication
     "norm",
     "bias",
     "conv",  # taps of depthwise convolutions
     "vector",  # any other bare parameter: sinks, A_log, dt_bias, position biases
 ]
-MATMUL_KINDS: frozenset[Kind] = frozenset({"linear", "router", "shared_gate", "experts", "head", "stream_map"})
+MATMUL_KINDS: frozenset[Kind] = frozenset(
+    {"linear", "router", "shared_gate", "experts", "head", "stream_map", "adapter"}
+)
 
 
 class Tensor(NamedTuple):
@@ -191,6 +194,21 @@ class Conv1d(WeightLeaf):
 
 
 @dataclass(frozen=True, slots=True)
+class Conv(WeightLeaf):
+    """A convolution that mixes channels: weight (out, in, *kernel). Each token of its stream is one
+    output position, so a patch embedding is the matrix product it looks like."""
+
+    in_channels: int
+    out_channels: int
+    kernel: Shape
+    bias: bool = False
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        weight = Tensor("weight", (self.out_channels, self.in_channels, *self.kernel), "linear")
+        return (weight, Tensor("bias", (self.out_channels,), "bias")) if self.bias else (weight,)
+
+
+@dataclass(frozen=True, slots=True)
 class Weight(WeightLeaf):
     """A bare `nn.Parameter`, named by its place in the parent. A matrix kind says that a token
     multiplies through it (a router, a stream map, fused experts); the default is a vector."""
@@ -282,17 +300,18 @@ class Module(Node):
     """Named children, as an `nn.Module`. A child given as None does not exist.
 
     Children stand in the order in which they run: each is fed by all before it, except those named
-    in `reading()`, which read the module's own input alone (query, key and value; gate and up). Only
-    `training.py` uses the order, to find where gradients flow.
+    in `reading()`. Only `training.py` uses the order, to find where gradients flow.
 
     `on(stream)` puts the subtree on another token stream, `without_grad()` says that training runs
-    it forward only; like `reading()` they return a copy.
+    it forward only and that no gradient leaves it; like `reading()` they return a copy. The
+    `model_type` is that of a whole model which a registered estimator described.
     """
 
     children: tuple[tuple[str, Node], ...]
     stream: Stream | None = None
     grad: bool = True
-    reads_input: frozenset[str] = frozenset()
+    reads: tuple[tuple[str, str | None], ...] = ()
+    model_type: str | None = None
 
     def __init__(self, /, **children: Node | None) -> None:
         present = tuple((name, child) for name, child in children.items() if child is not None)
@@ -307,8 +326,15 @@ class Module(Node):
     def on(self, stream: Stream) -> Module:
         return self._copy(stream=stream)
 
-    def reading(self, *names: str) -> Module:
-        return self._copy(reads_input=frozenset(names))
+    def reading(self, *names: str, **sources: str) -> Module:
+        """Say what feeds some children: `names` read the module's own input alone (query, key and
+        value; gate and up), a keyword names the one earlier child that a child reads
+        (`q_norm="q_proj"`)."""
+        reads: dict[str, str | None] = {**dict(self.reads), **dict.fromkeys(names), **sources}
+        return self._copy(reads=tuple(reads.items()))
+
+    def of_type(self, model_type: str) -> Module:
+        return self._copy(model_type=model_type)
 
     def without_grad(self) -> Module:
         return self._copy(grad=False)
@@ -342,7 +368,8 @@ class Routed(Module):
 
 class Visit(NamedTuple):
     """One leaf as a walk meets it: `times` counts the places of the same object (path names the
-    first), `top_k / num_experts` is the share of its tensors that a token uses."""
+    first), `top_k / num_experts` is the share of its tensors that a token uses, and `experts` the
+    path of the `Routed` that it is part of."""
 
     path: str
     leaf: Node
@@ -351,6 +378,7 @@ class Visit(NamedTuple):
     grad: bool
     top_k: int
     num_experts: int
+    experts: str | None = None
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -374,7 +402,7 @@ def _walk(node: Node, at: Visit, expand: bool) -> Iterator[Visit]:
         return
     at = at._replace(stream=node.stream or at.stream, grad=at.grad and node.grad)
     if isinstance(node, Routed):
-        at = at._replace(top_k=at.top_k * node.top_k, num_experts=at.num_experts * node.num_experts)
+        at = at._replace(top_k=at.top_k * node.top_k, num_experts=at.num_experts * node.num_experts, experts=at.path)
     prefix = f"{at.path}." if at.path else ""
     if isinstance(node, Layers) and not expand:
         counts = Counter(id(child) for _, child in node.children)

@@ -163,7 +163,7 @@ def _seen(tree: Node, model: Any, tokens: int) -> tuple[int, int]:
     weights = mixers = 0
     for module, operator, flops in _run_counted(model, tokens):
         name = module.rpartition(".")[2]
-        if "convolution" in operator or "rotary" in name:
+        if "rotary" in name or ("convolution" in operator and module not in owners):  # depthwise: no matrix
             continue
         if module in scorers:  # by mm where it scores one query at a time
             mixers += flops

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import model_validator
@@ -13,6 +13,7 @@ from flopcalc.tree import Attention, Conv1d, Embedding, Layers, Linear, Mamba2, 
 
 __all__ = [
     "Decoder",
+    "FlatMultimodal",
     "Multimodal",
     "Stack",
     "TypedDecoder",
@@ -35,6 +36,7 @@ __all__ = [
     "moe",
     "multimodal_lm",
     "plain_mlp",
+    "router",
     "whole_head_dim",
     "shared_moe",
     "window",
@@ -113,6 +115,18 @@ class Multimodal(Schema):
         return {name: value for name, value in fields.items() if value is not None or name not in parts}
 
 
+class FlatMultimodal(Multimodal):
+    """As Multimodal; published files may hold the text model's fields beside those of the towers,
+    and its tie_word_embeddings inside text_config."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_text(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        text = fields.get("text_config") or fields
+        tied = fields.get("tie_word_embeddings") or (isinstance(text, dict) and text.get("tie_word_embeddings"))
+        return {**fields, "text_config": text, "tie_word_embeddings": tied or False}
+
+
 def window(size: int | None) -> Span:
     """A sliding window, or full attention where the config has none."""
     return Window(size) if size else Full()
@@ -167,12 +181,14 @@ def attention(
     o_bias: bool | None = None,
     qk_norm: bool | Literal["all_heads"] = False,
     gate: bool = False,
+    after_core: Mapping[str, Node] | None = None,
     **extra: Node | None,
 ) -> Module:
     """Grouped-query attention of `c.num_attention_heads` heads of `c.head_dim`.
 
     `gate` doubles q_proj by an output gate, `qk_norm` adds RMSNorms over head_dim, or over all
-    heads at once, `o_bias` defaults to `bias`; further parameters, or other norms, come as keywords.
+    heads at once, `o_bias` defaults to `bias`; further parameters, or other norms, come as keywords,
+    those that work on what the core gives out in `after_core`.
     """
     heads, kv_heads, dim = c.num_attention_heads, c.num_key_value_heads, c.head_dim
     normed_heads = (heads, kv_heads) if qk_norm == "all_heads" else (1, 1)
@@ -182,9 +198,12 @@ def attention(
         q_proj=Linear(c.hidden_size, heads * dim * (2 if gate else 1), bias),
         k_proj=Linear(c.hidden_size, kv_heads * dim, bias),
         v_proj=Linear(c.hidden_size, kv_heads * dim, bias),
-        o_proj=Linear(heads * dim, c.hidden_size, bias if o_bias is None else o_bias),
-        core=Attention(heads, dim, dim, span),
         **extra,
+        core=Attention(heads, dim, dim, span),
+        **(after_core or {}),
+        o_proj=Linear(heads * dim, c.hidden_size, bias if o_bias is None else o_bias),
+    ).reading(
+        "q_proj", "k_proj", "v_proj", q_norm="q_proj", k_norm="k_proj", q_layernorm="q_proj", k_layernorm="k_proj"
     )
 
 
@@ -209,7 +228,7 @@ def mla(c: Any, span: Span, **extra: Node | None) -> Module:
         **extra,
         core=Attention(heads, qk_dim, c.v_head_dim, span),
         o_proj=Linear(heads * c.v_head_dim, c.hidden_size, c.attention_bias),
-    ).reading("kv_a_proj_with_mqa")
+    ).reading("kv_a_proj_with_mqa", kv_a_layernorm="kv_a_proj_with_mqa", kv_b_proj="kv_a_layernorm")
 
 
 def mlp(hidden: int, width: int, *, bias: bool = False) -> Module:
@@ -218,7 +237,7 @@ def mlp(hidden: int, width: int, *, bias: bool = False) -> Module:
         gate_proj=Linear(hidden, width, bias),
         up_proj=Linear(hidden, width, bias),
         down_proj=Linear(width, hidden, bias),
-    )
+    ).reading("gate_proj", "up_proj")
 
 
 def fused_mlp(hidden: int, width: int, *, bias: bool = False) -> Module:
@@ -252,9 +271,13 @@ def experts(hidden: int, width: int, num_experts: int, top_k: int, *, transposed
 
 def moe(hidden: int, width: int, num_experts: int, top_k: int, **extra: Node | None) -> Module:
     """A router named `gate` over routed experts; shared experts come as keywords."""
-    return Module(
-        gate=Linear(hidden, num_experts, kind="router"), experts=experts(hidden, width, num_experts, top_k), **extra
-    )
+    routed = experts(hidden, width, num_experts, top_k)
+    return Module(gate=router(hidden, num_experts), experts=routed, **extra).reading("gate", "experts", *extra)
+
+
+def router(hidden: int, num_experts: int, **extra: Node | None) -> Module:
+    """A router that is a module of its own with a bare weight, no `nn.Linear`."""
+    return Module(weight=Weight((num_experts, hidden), "router"), **extra)
 
 
 def shared_moe(c: Any) -> Module:
@@ -281,7 +304,14 @@ def dense_or_sparse(c: Any, kind: str, num_experts: int, num_shared: int | None,
 
 def decoder_layer(hidden: int, *, norm: Callable[[int], Node] = Norm, **parts: Node | None) -> Module:
     """A pre-norm layer: its mixer and MLP under the names given, and two norms."""
-    return Module(**parts, input_layernorm=norm(hidden), post_attention_layernorm=norm(hidden))
+    names = list(parts)
+    mlp_at = next(names.index(name) for name in ("mlp", "feed_forward", "block_sparse_moe") if name in parts)
+    return Module(
+        input_layernorm=norm(hidden),
+        **{name: parts[name] for name in names[:mlp_at]},
+        post_attention_layernorm=norm(hidden),
+        **{name: parts[name] for name in names[mlp_at:]},
+    )
 
 
 def mamba2(

@@ -15,7 +15,7 @@ from flopcalc.architectures.blocks import (
 )
 from flopcalc.config import Count, Size, aliases
 from flopcalc.estimators import register
-from flopcalc.tree import Linear, Module
+from flopcalc.tree import Layers, Linear, Module
 
 
 class Qwen2Config(TypedDecoder):
@@ -38,8 +38,7 @@ class Qwen2Config(TypedDecoder):
         super().derive()
 
 
-@register("qwen2", Qwen2Config)
-def qwen2(c: Qwen2Config) -> Module:
+def qwen2_layers(c: Qwen2Config) -> Layers:
     def layer(kind: str) -> Module:
         return decoder_layer(
             c.hidden_size,
@@ -47,7 +46,12 @@ def qwen2(c: Qwen2Config) -> Module:
             mlp=mlp(c.hidden_size, c.intermediate_size),
         )
 
-    return causal_lm(c, each(layer, c.layer_types))
+    return each(layer, c.layer_types)
+
+
+@register("qwen2", Qwen2Config)
+def qwen2(c: Qwen2Config) -> Module:
+    return causal_lm(c, qwen2_layers(c))
 
 
 class SparseStep(Decoder):

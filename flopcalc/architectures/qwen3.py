@@ -7,7 +7,7 @@ from flopcalc.architectures.qwen2 import Qwen2Config, SparseStep
 from flopcalc.config import Count, Size, aliases
 from flopcalc.estimators import register
 from flopcalc.spans import Full, Window
-from flopcalc.tree import Module
+from flopcalc.tree import Layers, Module
 
 
 class Qwen3Config(Qwen2Config):
@@ -15,8 +15,7 @@ class Qwen3Config(Qwen2Config):
     attention_bias: bool = False
 
 
-@register("qwen3", Qwen3Config)
-def qwen3(c: Qwen3Config) -> Module:
+def qwen3_layers(c: Qwen3Config) -> Layers:
     def layer(kind: str) -> Module:
         return decoder_layer(
             c.hidden_size,
@@ -24,7 +23,12 @@ def qwen3(c: Qwen3Config) -> Module:
             mlp=mlp(c.hidden_size, c.intermediate_size),
         )
 
-    return causal_lm(c, each(layer, c.layer_types))
+    return each(layer, c.layer_types)
+
+
+@register("qwen3", Qwen3Config)
+def qwen3(c: Qwen3Config) -> Module:
+    return causal_lm(c, qwen3_layers(c))
 
 
 class Qwen3MoeConfig(SparseStep):
@@ -46,8 +50,7 @@ class Qwen3MoeConfig(SparseStep):
         super().derive()
 
 
-@register("qwen3_moe", Qwen3MoeConfig)
-def qwen3_moe(c: Qwen3MoeConfig) -> Module:
+def qwen3_moe_layers(c: Qwen3MoeConfig) -> Layers:
     span = Window(c.sliding_window) if c.sliding_window else Full()
 
     def layer(sparse: bool) -> Module:
@@ -59,4 +62,9 @@ def qwen3_moe(c: Qwen3MoeConfig) -> Module:
             else mlp(c.hidden_size, c.intermediate_size),
         )
 
-    return causal_lm(c, each(layer, c.is_sparse()))
+    return each(layer, c.is_sparse())
+
+
+@register("qwen3_moe", Qwen3MoeConfig)
+def qwen3_moe(c: Qwen3MoeConfig) -> Module:
+    return causal_lm(c, qwen3_moe_layers(c))

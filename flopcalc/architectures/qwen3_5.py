@@ -16,6 +16,7 @@ from flopcalc.architectures.blocks import (
     shared_moe,
 )
 from flopcalc.architectures.qwen3_next import DeltaNetDecoder, gated_attention, gated_delta_net
+from flopcalc.architectures.towers import Qwen3VisionConfig, qwen3_tower
 from flopcalc.config import Count, Size
 from flopcalc.estimators import register
 from flopcalc.tree import Layers, Linear, Module
@@ -44,10 +45,12 @@ class Qwen3_5MoeTextConfig(DeltaNetDecoder):
 
 class Qwen3_5Config(Multimodal):
     text_config: Qwen3_5TextConfig = Field(default_factory=Qwen3_5TextConfig)
+    vision_config: Qwen3VisionConfig = Field(default_factory=Qwen3VisionConfig)
 
 
 class Qwen3_5MoeConfig(Multimodal):
     text_config: Qwen3_5MoeTextConfig = Field(default_factory=Qwen3_5MoeTextConfig)
+    vision_config: Qwen3VisionConfig = Field(default_factory=Qwen3VisionConfig)
 
 
 def delta_net(c: DeltaNetDecoder) -> Module:
@@ -96,9 +99,9 @@ def qwen3_5_moe_text(c: Qwen3_5MoeTextConfig) -> Module:
 
 @register("qwen3_5", Qwen3_5Config)
 def qwen3_5(c: Qwen3_5Config) -> Module:
-    return multimodal_lm(c, backbone(c.text_config, dense(c.text_config)))
+    return multimodal_lm(c, backbone(c.text_config, dense(c.text_config)), visual=qwen3_tower(c.vision_config))
 
 
 @register("qwen3_5_moe", Qwen3_5MoeConfig)
 def qwen3_5_moe(c: Qwen3_5MoeConfig) -> Module:
-    return multimodal_lm(c, backbone(c.text_config, sparse(c.text_config)))
+    return multimodal_lm(c, backbone(c.text_config, sparse(c.text_config)), visual=qwen3_tower(c.vision_config))
