@@ -37,8 +37,8 @@ from flopcalc.totals import Totals
 __all__ = ["MfuMeter"]
 
 _LOGGED = {
-    "window_": ("mfu", "hfu", "tflops_per_device", "tokens_per_second"),
-    "lifetime_": ("mfu", "wall_mfu", "tflops_per_device", "wall_tflops_per_device", "model_flops", "tokens", "seconds"),
+    "window_": ("mfu", "tflops_per_device", "tokens_per_second"),
+    "lifetime_": ("mfu", "wall_mfu", "tflops_per_device", "model_flops", "tokens", "seconds"),
 }
 """What is logged beside all figures of the interval."""
 
@@ -90,7 +90,7 @@ class MfuMeter:
         self.recompute = _fraction(recompute)
         self.devices = _whole("devices", devices, least=1)
         self.peak = resolve_peak(device, dtype, peak=peak_flops)
-        """The peak of one device and where it came from, or None."""
+        """The peak of one device and where it came from; None where it is not known, and MFU neither."""
         self.group = group
         self.replica = replica
         self.dtype = read_precision(dtype)
@@ -167,6 +167,11 @@ class MfuMeter:
         if self._paused_at is not None:
             self._paused_seconds += max(0.0, self._clock() - self._paused_at)
             self._paused_at = None
+
+    @property
+    def paused(self) -> bool:
+        """Whether the meter is in a pause."""
+        return self._paused_at is not None
 
     # --- closing -------------------------------------------------------------------------------------
 

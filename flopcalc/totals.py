@@ -68,7 +68,6 @@ class Totals(BaseModel):
             "tokens_per_second": self.tokens / self.seconds,
             "tokens_per_second_per_device": self.tokens / self.device_seconds,
             "wall_tflops_per_device": self.flops / self.wall_device_seconds / _TERA,
-            "wall_tokens_per_second": self.tokens / self.wall_seconds,
         }
         if self.positions > self.tokens:
             found["padding_fraction"] = 1 - self.tokens / self.positions
