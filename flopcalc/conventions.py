@@ -41,6 +41,8 @@ class Convention(BaseModel):
     linear_attention: int = 4
     stream_mix: bool = False
     """Whether products of hyper-connection maps with the residual streams count."""
+    input_gradient: Literal["always", "autograd"] = "always"
+    """Where input gradients count: see `training.py`."""
     indexer_scores: Literal["forward", "trained"] = "forward"
     indexer_weights: Literal["forward", "trained"] = "forward"
     """Sparse-attention indexers run without gradient; `trained` counts them with a backward."""
@@ -91,6 +93,7 @@ _PRESETS = (
         weights=MATMUL_KINDS,
         pairs="dense",
         stream_mix=True,
+        input_gradient="autograd",
     ),
     Convention(
         name="exact",
@@ -98,6 +101,7 @@ _PRESETS = (
         weights=MATMUL_KINDS,
         pairs="exact",
         stream_mix=True,
+        input_gradient="autograd",
     ),
 )
 

@@ -15,7 +15,7 @@ batch costs a few sums over its lengths. All totals are exact Python integers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -56,6 +56,9 @@ class Term(NamedTuple):
     stream: Stream
     span: Span | None
     flops: int
+    experts: str | None = None
+    """The path of the routed experts that the leaf is part of, if any."""
+    top_k: int = 1
 
 
 def terms(
@@ -64,32 +67,32 @@ def terms(
     """The work of every leaf, each convention knob applied; equal layers at once unless `expand`
     or a training plan tells them apart. Without a plan, everything is trained."""
     for visit in walk(tree, expand=expand or plan is not None):
-        gradient = plan.gradients[visit.path] if plan is not None else None
         if isinstance(visit.leaf, Mixer):
+            gradient = plan.gradients[visit.path] if plan is not None else Gradient(input=True)
             yield from _mixer_terms(visit, convention, phase, gradient)
             continue
-        for tensor in visit.tensors:
+        backward = phase == "train" and (visit.grad or convention.indexer_weights == "trained")
+        for tensor, passes in _weight_passes(visit, plan):
             if tensor.kind in convention.weights:
-                passes = _weight_passes(visit, tensor, convention, phase, gradient)
-                flops = 2 * visit.active(prod(tensor.shape)) * passes * visit.times
+                flops = 2 * visit.active(prod(tensor.shape)) * (passes if backward else 1) * visit.times
                 path = ".".join(filter(None, (visit.path, tensor.name)))
-                yield Term(path, tensor.kind, visit.stream, None, flops)
+                yield Term(path, tensor.kind, visit.stream, None, flops, visit.experts, visit.top_k)
 
 
-def _weight_passes(
-    visit: Visit, tensor: Tensor, convention: Convention, phase: Phase, gradient: Gradient | None
-) -> int:
-    """Forward, input gradient, weight gradient."""
-    if phase == "forward" or not (visit.grad or convention.indexer_weights == "trained"):
-        return 1
-    if gradient is None:
-        return 3
-    return 1 + gradient.input + (tensor.name in gradient.trained)
+def _weight_passes(visit: Visit, plan: Plan | None) -> Iterator[tuple[Tensor, int]]:
+    """Each tensor of a leaf and of its adapter with its passes: forward, input gradient, weight gradient."""
+    if plan is None:
+        yield from ((tensor, 3) for tensor in visit.tensors)
+        return
+    gradient = plan.gradients[visit.path]
+    yield from ((tensor, 1 + gradient.input + (tensor.name in gradient.trained)) for tensor in visit.tensors)
+    if (adapter := plan.adapters.get(visit.path)) is not None:
+        yield adapter.a, 2 + gradient.input
+        yield from ((tensor, 3) for tensor in (adapter.b, *adapter.others))
 
 
-def _mixer_terms(visit: Visit, convention: Convention, phase: Phase, gradient: Gradient | None) -> Iterator[Term]:
+def _mixer_terms(visit: Visit, convention: Convention, phase: Phase, gradient: Gradient) -> Iterator[Term]:
     backward = phase == "train" and (visit.grad or convention.indexer_scores == "trained")
-    gradient = gradient or Gradient(input=True)
     passes = 3 if backward and gradient.input else 1
 
     def term(kind: str, flops: int, span: Span | None = None) -> Term:
@@ -97,9 +100,9 @@ def _mixer_terms(visit: Visit, convention: Convention, phase: Phase, gradient: G
 
     match visit.leaf:
         case Attention(heads, qk_dim, v_dim, span):
-            query, key, value = (backward and operand for operand in gradient[2:])
+            query, key, value, weights = (backward and operand for operand in gradient.operands)
             scores = 1 + query + key  # each operand's gradient is one more product of the same size
-            values = 1 + (query or key) + value
+            values = 1 + weights + value
             flops = 2 * heads * (qk_dim * scores + v_dim * values)
             yield from (term("attention", flops, part) for part in span.parts())
         case IndexScores(heads, dim, span):
@@ -147,13 +150,17 @@ class FlopCounter:
             raise InvalidOption(f"phase: found {phase!r}, expected 'train' or 'forward'")
         self.phase: Phase = phase
         self.tree = config if isinstance(config, Node) else describe(config)
-        self._plan = None if training is None or phase == "forward" else plan(self.tree, training)
-        gathered: dict[Stream, list[tuple[Span | None, int]]] = {TEXT: []}
-        for term in terms(self.tree, self.convention, phase, self._plan):
-            gathered.setdefault(term.stream, []).append((term.span, term.flops))
-        self._work = {stream: Work.of(items, self.convention) for stream, items in gathered.items()}
+        self.training = training or Training()
+        self._plan = _plan(self.tree, self.convention, phase, self.training)
+        self._work = self._gather(terms(self.tree, self.convention, phase, self._plan))
         self._text = self._work[TEXT]
         self._text_only = len(self._work) == 1
+
+    def _gather(self, terms: Iterable[Term]) -> dict[Stream, Work]:
+        gathered: dict[Stream, list[tuple[Span | None, int]]] = {TEXT: []}
+        for term in terms:
+            gathered.setdefault(term.stream, []).append((term.span, term.flops))
+        return {stream: Work.of(items, self.convention) for stream, items in gathered.items()}
 
     def __call__(self, seq_lens: Any, images: Any = None, audios: Any = None) -> int:
         """Total FLOPs of a batch, exact.
@@ -206,6 +213,18 @@ class FlopCounter:
             [] if images is None else read_images(images),
             [] if audios is None else read_lengths(audios, "audios"),
         )
+
+
+def _plan(tree: Node, convention: Convention, phase: Phase, training: Training) -> Plan | None:
+    """The plan of a training, or None where all passes are run by everything."""
+    if phase == "forward":
+        needed = training.lora is not None  # adapters run too
+    else:
+        raw_inputs = convention.input_gradient == "autograd" and any(
+            visit.stream.source != "text" for visit in walk(tree)
+        )
+        needed = raw_inputs or not training.everything
+    return plan(tree, training, convention.input_gradient) if needed else None
 
 
 class _Batch(NamedTuple):

@@ -33,7 +33,7 @@ class Estimator:
 
     def __call__(self, fields: Mapping[str, Any]) -> Module:
         """The tree of a model with these config fields. Raises InvalidConfig."""
-        return self.build(self.schema.read(self.model_type, fields))
+        return self.build(self.schema.read(self.model_type, fields)).of_type(self.model_type)
 
     def __repr__(self) -> str:
         return f"Estimator({self.model_type!r})"

@@ -3,137 +3,218 @@
 A leaf's backward passes follow from two questions. Is a tensor of it trained? Then it has a weight
 gradient. Is anything upstream of its input trained? Then it has an input gradient. LoRA, frozen
 towers, frozen layers and full training are all this one rule.
+
+Two readings of "upstream" are in use (`Convention.input_gradient`):
+
+* `autograd`: exactly where autograd computes one. Pixels and audio frames carry no gradient; with
+  LoRA, what lies before the first adapter takes none.
+* `always`: what the field's formulas say. A trained weight costs three passes even where it reads
+  pixels, and a model with adapters takes an input gradient everywhere in the token stream that they
+  are in, so that a frozen weight costs 4 FLOPs per token and attention as much as in full training.
+  Frozen patterns follow gradients as under `autograd`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Set
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from math import prod
+from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import field_validator
 
+from flopcalc.adapters import Adapter, Placement, place
 from flopcalc.errors import InvalidOption
-from flopcalc.tree import Attention, Module, Node, Tensor, WeightLeaf
+from flopcalc.lora import Lora
+from flopcalc.options import Options
+from flopcalc.tree import Attention, Module, Node, Tensor, Visit, Weight, WeightLeaf, walk
 
-__all__ = ["Adapter", "Gradient", "Plan", "Training", "gradients", "plan"]
+__all__ = ["Gradient", "InputGradient", "Plan", "Training", "plan"]
+
+InputGradient = Literal["always", "autograd"]
 
 
-class Training(BaseModel):
+class Training(Options):
     """What learns in a training step.
 
     Args:
-        trained: patterns of module or parameter names that learn; None for all.
+        trained: patterns of module or parameter names that learn; None for all, or with `lora` for
+            no more than its adapters.
         frozen: patterns of names that do not learn, taken out of `trained`.
+        lora: adapters, as a `Lora` or a live `peft.LoraConfig`.
 
     A pattern is a name or a glob (`*` crosses dots), and covers everything under it:
-    `model.visual`, `model.layers.[0-3]`, `*.mlp`. One that matches nothing is an InvalidOption.
+    `model.visual`, `model.layers.[0-3]`, `*.mlp`. One that matches nothing is an InvalidOption. Tied
+    tensors are one: to freeze the embedding is to freeze the head that uses it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     trained: tuple[str, ...] | None = None
     frozen: tuple[str, ...] = ()
+    lora: Lora | None = None
 
+    @property
+    def everything(self) -> bool:
+        """Whether all parameters learn, and nothing else."""
+        return self.trained is None and not self.frozen and self.lora is None
 
-class Adapter(NamedTuple):
-    """A low-rank pair on a matrix: A (in -> rank), B (rank -> out), both trained."""
-
-    rank: int
-    in_features: int
-    out_features: int
+    @field_validator("lora", mode="before")
+    @classmethod
+    def _read_lora(cls, lora: Any) -> Any:
+        return Lora.of(lora) if type(lora).__name__.endswith("LoraConfig") else lora
 
 
 class Gradient(NamedTuple):
-    """The backward passes of a leaf: does its input need a gradient; which of its tensors learn
-    (by tensor name); for attention, which of query, key and value need one."""
+    """The backward passes of a leaf."""
 
     input: bool
+    """Whether its input needs a gradient."""
     trained: frozenset[str] = frozenset()
-    query: bool = True
-    key: bool = True
-    value: bool = True
+    """Names of its tensors that learn."""
+    operands: tuple[bool, bool, bool, bool] = (True, True, True, True)
+    """For attention: whether query, key, value and the softmax of the scores need one."""
 
 
 class Plan(NamedTuple):
-    """A `Training` resolved on a tree: the gradient of every leaf and the adapters, by path."""
+    """A `Training` resolved on a tree."""
 
     gradients: Mapping[str, Gradient]
+    """By path of the leaf."""
     adapters: Mapping[str, Adapter]
+    """By path of the adapted leaf."""
+    num_trainable_params: int
+    num_adapter_params: int
 
 
-def plan(tree: Node, training: Training) -> Plan:
-    """Resolve patterns against a tree. Raises InvalidOption for a pattern that matches nothing."""
-    names = [name for name, _ in tree.parameters()]
-    chosen = set(names) if training.trained is None else _matching("trained", training.trained, names)
-    chosen -= _matching("frozen", training.frozen, names)
-    return Plan(gradients(tree, chosen.__contains__), {})
+def plan(tree: Node, training: Training, input_gradient: InputGradient = "autograd") -> Plan:
+    """Resolve patterns and adapters against a tree.
+
+    Raises InvalidOption for a pattern or a target that matches nothing.
+    """
+    sizes = {_join(visit.path, tensor.name): prod(tensor.shape) for visit, tensor in _tensors(tree)}
+    owners = {
+        _join(visit.path, tensor.name): tensor.tied_to or _join(visit.path, tensor.name)
+        for visit, tensor in _tensors(tree)
+    }
+    placement = place(training.lora, tree) if training.lora is not None else Placement({}, frozenset(), frozenset())
+    chosen = {owners[name] for name in placement.biases}
+    if training.trained is not None:
+        chosen |= _matching("trained", training.trained, owners)
+    elif training.lora is None:
+        chosen |= set(owners.values())
+    chosen -= _matching("frozen", training.frozen, owners)
+    learning = {name for name, owner in owners.items() if owner in chosen} | placement.saved
+    adapters = sum(prod(tensor.shape) for adapter in placement.adapters.values() for tensor in adapter.tensors)
+    trained = {owners[name] for name in learning - placement.saved} | placement.saved
+    sources = _adapted_sources(tree, placement.adapters) if input_gradient == "always" else frozenset()
+    return Plan(
+        _Flow(learning, placement.adapters, sources, raw_inputs=input_gradient == "always").of(tree),
+        placement.adapters,
+        adapters + sum(sizes[name] for name in trained),
+        adapters,
+    )
 
 
-def _matching(field: str, patterns: tuple[str, ...], names: list[str]) -> set[str]:
+def _join(*parts: str) -> str:
+    return ".".join(filter(None, parts))
+
+
+def _tensors(tree: Node) -> Iterator[tuple[Visit, Tensor]]:
+    """Every tensor in every place, tied ones too."""
+    return ((visit, tensor) for visit in walk(tree, expand=True) for tensor in visit.tensors)
+
+
+def _adapted_sources(tree: Node, adapters: Mapping[str, Adapter]) -> frozenset[str]:
+    return frozenset(visit.stream.source for visit in walk(tree, expand=True) if visit.path in adapters)
+
+
+def _matching(field: str, patterns: tuple[str, ...], owners: Mapping[str, str]) -> set[str]:
+    """The parameters under names that match."""
     found: set[str] = set()
     for pattern in patterns:
-        matched = {name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")}
+        matched = {
+            owner for name, owner in owners.items() if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
+        }
         if not matched:
             raise InvalidOption(
-                f"Training.{field}: found pattern {pattern!r}, which matches no parameter; "
-                f"expected module or parameter names such as {names[0]!r} (`flopcalc params --table` lists them)"
+                f"Training.{field}: found pattern {pattern!r}, which matches no parameter; expected module or "
+                f"parameter names such as {next(iter(owners), 'none')!r} (`flopcalc params --table` lists them)"
             )
         found |= matched
     return found
 
 
-def gradients(
-    tree: Node, trained: Callable[[str], bool], adapters: Mapping[str, Adapter] | None = None
-) -> dict[str, Gradient]:
-    """The gradient of every leaf, by path.
+class _Flow:
+    """One pass over a tree in execution order, which notes the gradient of every leaf.
+
+    "Fed" says whether an input carries a gradient; None is a raw input (ids, pixels, frames).
 
     Args:
-        trained: whether the parameter of that full name learns.
+        learning: full names of the tensors that learn.
         adapters: by path of the adapted leaf.
+        fed_sources: token sources whose input counts as carrying a gradient.
+        raw_inputs: whether a trained weight takes an input gradient even of a raw input.
     """
-    found: dict[str, Gradient] = {}
-    _flow(tree, "", False, "text", trained, adapters or {}, found)
-    return found
+
+    def __init__(
+        self, learning: Set[str], adapters: Mapping[str, Adapter], fed_sources: Set[str], *, raw_inputs: bool
+    ) -> None:
+        self.learning = learning
+        self.adapters = adapters
+        self.fed_sources = fed_sources
+        self.raw_inputs = raw_inputs
+        self.found: dict[str, Gradient] = {}
+
+    def of(self, tree: Node) -> dict[str, Gradient]:
+        self.visit(tree, "", self.input_of("text"), "text")
+        return self.found
+
+    def input_of(self, source: str) -> bool | None:
+        return True if source in self.fed_sources else None
+
+    def visit(self, node: Node, path: str, fed: bool | None, source: str) -> bool | None:
+        """Whether the output of `node` carries a gradient."""
+        if isinstance(node, Module):
+            return self.children(node, path, fed, source)
+        if not isinstance(node, WeightLeaf):
+            self.found[path] = Gradient(bool(fed), frozenset(), (bool(fed),) * 4)
+            return fed
+        learns = frozenset(tensor.name for tensor in node.tensors() if _join(path, tensor.name) in self.learning)
+        learnt = bool(learns) or path in self.adapters
+        self.found[path] = Gradient(learnt if fed is None and self.raw_inputs else bool(fed), learns)
+        return bool(fed) or learnt
+
+    def children(self, module: Module, path: str, fed: bool | None, source: str) -> bool | None:
+        if module.stream is not None and module.stream.source != source:
+            source = module.stream.source
+            fed = self.input_of(source)
+        carried, reads = fed, dict(module.reads)
+        outputs: dict[str, bool | None] = {}
+        for name, child in module.children:
+            into = carried
+            if name in reads:
+                origin = reads[name]
+                into = fed if origin is None else outputs[origin]
+            outputs[name] = self.visit(child, _join(path, name), into, source)
+            if isinstance(child, Attention):
+                self.found[_join(path, name)] = self.attention(module, bool(fed), outputs)
+            carried = carried or outputs[name]
+        return carried if module.grad else False
+
+    def attention(self, module: Module, fed: bool, outputs: Mapping[str, bool | None]) -> Gradient:
+        """The operands of an attention core, by the names of the siblings that ran before it."""
+        needs = set("qkvs" if fed else "")
+        for name, child in module.children:
+            if outputs.get(name):  # a bare weight is a sink or a position bias of the scores
+                needs |= {"s"} if isinstance(child, Weight) else _operands(name)
+        query, key, value = ("q" in needs, "k" in needs, "v" in needs)
+        return Gradient(bool(needs), frozenset(), (query, key, value, query or key or "s" in needs))
 
 
-def _flow(
-    node: Node,
-    path: str,
-    fed: bool,
-    source: str,
-    trained: Callable[[str], bool],
-    adapters: Mapping[str, Adapter],
-    found: dict[str, Gradient],
-) -> bool:
-    """Whether the output of `node` carries a gradient, given whether its input (`fed`) does."""
-    if isinstance(node, WeightLeaf):
-        learns = frozenset(tensor.name for tensor in node.tensors() if trained(_full_name(path, tensor)))
-        found[path] = Gradient(fed, learns)
-        return fed or bool(learns) or path in adapters
-    if not isinstance(node, Module):
-        found[path] = Gradient(fed, frozenset(), fed, fed, fed)
-        return fed
-    if node.stream is not None and node.stream.source != source:
-        source, fed = node.stream.source, False  # pixels and audio frames carry no gradient
-    carried = fed
-    out: dict[str, bool] = {}
-    for name, child in node.children:
-        child_path = f"{path}.{name}" if path else name
-        into = fed if name in node.reads_input else carried
-        out[name] = _flow(child, child_path, into, source, trained, adapters, found)
-        if isinstance(child, Attention):
-            operands = [fed or any(out[part] for part in out if _feeds(part, operand)) for operand in "qkv"]
-            found[child_path] = Gradient(carried, frozenset(), *operands)
-        carried = carried or out[name]
-    return carried
+_OPERANDS = {"query": "q", "key": "k", "value": "v"}
 
 
-def _full_name(path: str, tensor: Tensor) -> str:
-    return tensor.tied_to or ".".join(filter(None, (path, tensor.name)))
-
-
-def _feeds(part: str, operand: str) -> bool:
-    """Whether a sibling of an attention core leads to its query, key or value, by the letters that
-    its name starts with: q_proj, k_norm, kv_b_proj, qkv_proj."""
-    return operand in part.partition("_")[0]
+def _operands(name: str) -> set[str]:
+    """The operands of attention that a module of this name leads to: q_proj, k_norm, kv_b_proj,
+    query_key_value; all three for a name that says nothing (c_attn)."""
+    words = (_OPERANDS.get(word, word) for word in name.lower().split("_"))
+    return {letter for word in words if set(word) <= set("qkv") for letter in word} or set("qkv")

@@ -47,7 +47,7 @@ def afmoe(c: AfmoeConfig) -> Module:
         attends, sparse = kind
         gate = Linear(hidden, c.num_attention_heads * c.head_dim)
         return Module(
-            self_attn=attention(c, c.span(attends), bias=c.attention_bias, qk_norm=True, gate_proj=gate),
+            self_attn=attention(c, c.span(attends), bias=c.attention_bias, qk_norm=True, after_core={"gate_proj": gate}),
             mlp=sparse_mlp if sparse else mlp(hidden, c.intermediate_size),
             input_layernorm=Norm(hidden),
             post_attention_layernorm=Norm(hidden),
