@@ -4,7 +4,17 @@ which an indexer picks some (CSA), or one per 128, all read (HCA). The residual 
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import Stack, causal_lm, check_top_k, check_types, decoder_layer, each, mlp, moe
+from flopcalc.architectures.blocks import (
+    Stack,
+    causal_lm,
+    check_multiple,
+    check_top_k,
+    check_types,
+    decoder_layer,
+    each,
+    mlp,
+    moe,
+)
 from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
 from flopcalc.spans import Compressed, Span, Sum, Window
@@ -56,9 +66,9 @@ class DeepseekV4Config(Stack):
         check_top_k(self.num_experts_per_tok, self.n_routed_experts)
         for kind in sorted(set(self.layer_types) - {WINDOWED, *self.compress_rates}):
             raise ValueError(f"compress_rates: found no {kind!r}, expected the tokens per entry of such layers")
-        width = self.num_attention_heads * self.head_dim
-        if width % self.o_groups:
-            raise ValueError(f"o_groups: found {self.o_groups}, expected a divisor of heads * head_dim = {width}")
+        check_multiple(
+            "num_attention_heads * head_dim", self.num_attention_heads * self.head_dim, "o_groups", self.o_groups
+        )
 
     def _default_layer_types(self) -> list[str]:
         if self.compress_ratios is None:
@@ -79,7 +89,7 @@ def compressor(c: DeepseekV4Config, kind: str, dim: int, **indexer: Module) -> M
         position_bias=Weight((c.compress_rates[kind], width)),
         kv_norm=Norm(dim),
         **indexer,
-    )
+    ).reading("kv_proj", "gate_proj", "indexer")
 
 
 def indexer(c: DeepseekV4Config) -> Module:
@@ -116,7 +126,7 @@ def self_attention(c: DeepseekV4Config, kind: str) -> Module:
         core=Attention(heads, dim, dim, span),
         o_a_proj=Linear(heads * dim // c.o_groups, c.o_groups * c.o_lora_rank),
         o_b_proj=Linear(c.o_groups * c.o_lora_rank, hidden),
-    ).reading("kv_proj")
+    ).reading("kv_proj", "compressor", q_a_norm="q_a_proj", q_b_proj="q_a_norm", kv_norm="kv_proj")
 
 
 def hyper_connection(c: DeepseekV4Config) -> Module:

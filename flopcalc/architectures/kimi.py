@@ -4,13 +4,14 @@ that decays each key channel on its own) in most layers, and latent attention in
 from __future__ import annotations
 
 from flopcalc.architectures.blocks import (
-    causal_lm,
+    backbone,
     check_top_k,
     check_types,
     decoder_layer,
     dense_or_sparse,
     each,
     leading_dense,
+    lm_head,
     mla,
 )
 from flopcalc.architectures.deepseek import DeepseekV3Config, Latent, deepseek_v3
@@ -108,7 +109,7 @@ def delta_attention(c: KimiLinearConfig) -> Module:
         g_b_proj=Linear(dim, inner),
         o_norm=Norm(dim),
         o_proj=Linear(inner, hidden),
-    ).reading("q_proj", "k_proj", "v_proj", "forget_gate", "b_proj", "g_a_proj")
+    ).reading("q_proj", "k_proj", "v_proj", "forget_gate", "b_proj", "g_a_proj", g_b_proj="g_a_proj")
 
 
 @register("kimi_linear", KimiLinearConfig)
@@ -121,4 +122,5 @@ def kimi_linear(c: KimiLinearConfig) -> Module:
             mlp=dense_or_sparse(c, mlp, c.num_local_experts, c.n_shared_experts),
         )
 
-    return causal_lm(c, each(layer, zip(c.layer_types, c.mlp_layer_types, strict=True)))
+    layers = each(layer, zip(c.layer_types, c.mlp_layer_types, strict=True))
+    return Module(model=backbone(c, layers), lm_head=lm_head(c, tied_to=None))  # never tied, whatever the config says

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flopcalc.architectures.blocks import (
     TypedDecoder,
     causal_lm,
+    check_multiple,
     check_top_k,
     check_types,
     decoder_layer,
@@ -41,6 +42,9 @@ class MiMoV2FlashConfig(TypedDecoder):
         super().derive()
         if self.sliding_window_size is not None:  # the keys before the query, without its own
             self.sliding_window = self.sliding_window_size + 1
+        if "sliding_attention" in self.layer_types:
+            kv_heads = 2 * self.num_key_value_heads
+            check_multiple("num_attention_heads", self.num_attention_heads, "2 * num_key_value_heads", kv_heads)
         if self.mlp_layer_types is None:
             self.mlp_layer_types = leading_dense(self.num_hidden_layers, 1)
         check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
