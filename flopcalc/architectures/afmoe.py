@@ -41,17 +41,19 @@ def afmoe(c: AfmoeConfig) -> Module:
         shared_experts=mlp(hidden, width * c.num_shared_experts),
         experts=experts(hidden, width, num_experts, c.num_experts_per_tok),
         expert_bias=Weight((num_experts,)),
-    )
+    ).reading("router", "shared_experts", "experts")
 
     def layer(kind: tuple[str, bool]) -> Module:
         attends, sparse = kind
         gate = Linear(hidden, c.num_attention_heads * c.head_dim)
         return Module(
-            self_attn=attention(c, c.span(attends), bias=c.attention_bias, qk_norm=True, after_core={"gate_proj": gate}),
-            mlp=sparse_mlp if sparse else mlp(hidden, c.intermediate_size),
             input_layernorm=Norm(hidden),
+            self_attn=attention(
+                c, c.span(attends), bias=c.attention_bias, qk_norm=True, after_core={"gate_proj": gate}
+            ).reading("gate_proj"),
             post_attention_layernorm=Norm(hidden),
             pre_mlp_layernorm=Norm(hidden),
+            mlp=sparse_mlp if sparse else mlp(hidden, c.intermediate_size),
             post_mlp_layernorm=Norm(hidden),
         )
 

@@ -20,9 +20,9 @@ class ApertusConfig(Decoder):
 def apertus(c: ApertusConfig) -> Module:
     xielu = Module(alpha_p=Weight((1,)), alpha_n=Weight((1,))) if c.hidden_act == "xielu" else None
     layer = Module(
-        self_attn=attention(c, Full(), bias=c.attention_bias, qk_norm=True),
-        mlp=plain_mlp(c.hidden_size, c.intermediate_size, act_fn=xielu),
         attention_layernorm=Norm(c.hidden_size),
+        self_attn=attention(c, Full(), bias=c.attention_bias, qk_norm=True),
         feedforward_layernorm=Norm(c.hidden_size),
+        mlp=plain_mlp(c.hidden_size, c.intermediate_size, act_fn=xielu),
     )
     return causal_lm(c, Layers([layer] * c.num_hidden_layers))

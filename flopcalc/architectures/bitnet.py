@@ -28,8 +28,8 @@ def bitnet(c: BitNetConfig) -> Module:
         mlp=Module(
             gate_proj=Linear(hidden, width),
             up_proj=Linear(hidden, width),
-            down_proj=Linear(width, hidden),
             ffn_sub_norm=Norm(width),
-        ),
+            down_proj=Linear(width, hidden),
+        ).reading("gate_proj", "up_proj"),
     )
     return causal_lm(c, Layers([layer] * c.num_hidden_layers))

@@ -253,8 +253,9 @@ def plain_mlp(
     names: tuple[str, str] = ("up_proj", "down_proj"),
     **extra: Node | None,
 ) -> Module:
-    """An MLP without a gate: two matrices, under the names given."""
-    return Module(**{names[0]: Linear(hidden, width, bias), names[1]: Linear(width, hidden, bias)}, **extra)
+    """An MLP without a gate: two matrices, under the names given; what works between them comes as
+    keywords."""
+    return Module(**{names[0]: Linear(hidden, width, bias), **extra, names[1]: Linear(width, hidden, bias)})
 
 
 def experts(hidden: int, width: int, num_experts: int, top_k: int, *, transposed: bool = False) -> Routed:

@@ -26,6 +26,7 @@ def cohere(c: CohereConfig) -> Module:
         return Module(weight=Weight((heads, c.head_dim), "norm")) if c.use_qk_norm else None
 
     layer = Module(
+        input_layernorm=Norm(c.hidden_size),
         self_attn=attention(
             c,
             Full(),
@@ -34,6 +35,5 @@ def cohere(c: CohereConfig) -> Module:
             k_norm=norm(c.num_key_value_heads),
         ),
         mlp=mlp(c.hidden_size, c.intermediate_size),
-        input_layernorm=Norm(c.hidden_size),
-    )
+    ).reading(mlp="input_layernorm")
     return causal_lm(c, Layers([layer] * c.num_hidden_layers))

@@ -32,9 +32,9 @@ class Cohere2Config(TypedDecoder):
 def cohere2(c: Cohere2Config) -> Module:
     def layer(kind: str) -> Module:
         return Module(
+            input_layernorm=Norm(c.hidden_size),
             self_attn=attention(c, c.span(kind), bias=c.attention_bias),
             mlp=mlp(c.hidden_size, c.intermediate_size),
-            input_layernorm=Norm(c.hidden_size),
-        )
+        ).reading(mlp="input_layernorm")
 
     return causal_lm(c, each(layer, c.layer_types))

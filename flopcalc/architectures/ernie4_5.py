@@ -11,6 +11,7 @@ from flopcalc.architectures.blocks import (
     each,
     experts,
     mlp,
+    router,
 )
 from flopcalc.config import Count, Size, aliases
 from flopcalc.estimators import register
@@ -50,8 +51,8 @@ class Ernie4_5MoeConfig(Decoder):
     tie_word_embeddings: bool = True
     use_bias: bool = False
     moe_intermediate_size: Size = 1536
-    moe_k: Size = aliases("moe_k", "num_experts_per_tok", default=6)
-    moe_num_experts: Size = aliases("moe_num_experts", "num_experts", default=64)
+    moe_k: Size = aliases("num_experts_per_tok", "moe_k", default=6)
+    moe_num_experts: Size = aliases("num_experts", "moe_num_experts", default=64)
     moe_num_shared_experts: Count = 2
     moe_layer_start_index: Count = 1
     moe_layer_end_index: int = -1
@@ -77,13 +78,10 @@ def ernie4_5_moe(c: Ernie4_5MoeConfig) -> Module:
         c.moe_num_shared_experts,
     )
     sparse_mlp = Module(
-        gate=Module(
-            weight=Weight((num_experts, hidden), "router"),
-            moe_statics=Module(e_score_correction_bias=Weight((1, num_experts))),
-        ),
+        gate=router(hidden, num_experts, moe_statics=Module(e_score_correction_bias=Weight((1, num_experts)))),
         experts=experts(hidden, width, num_experts, c.moe_k),
         shared_experts=mlp(hidden, width * shared, bias=c.use_bias) if shared else None,
-    )
+    ).reading("gate", "experts", "shared_experts")
 
     def layer(sparse: bool) -> Module:
         return decoder_layer(

@@ -35,8 +35,8 @@ def exaone4(c: ExaoneWindows) -> Module:
     def layer(kind: str) -> Module:
         return Module(
             self_attn=attention(c, c.span(kind), qk_norm=True),
-            mlp=mlp(c.hidden_size, c.intermediate_size),
             post_attention_layernorm=Norm(c.hidden_size),
+            mlp=mlp(c.hidden_size, c.intermediate_size),
             post_feedforward_layernorm=Norm(c.hidden_size),
         )
 

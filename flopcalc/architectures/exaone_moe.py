@@ -10,6 +10,7 @@ from flopcalc.architectures.blocks import (
     decoder_layer,
     dense_or_sparse,
     each,
+    leading_dense,
 )
 from flopcalc.architectures.exaone4 import ExaoneWindows
 from flopcalc.config import Count, Size
@@ -28,8 +29,7 @@ class ExaoneMoeConfig(ExaoneWindows):
     def derive(self) -> None:
         super().derive()
         if self.mlp_layer_types is None:
-            dense, layers = self.first_k_dense_replace, self.num_hidden_layers
-            self.mlp_layer_types = ["dense" if i < dense else "sparse" for i in range(layers)]
+            self.mlp_layer_types = leading_dense(self.num_hidden_layers, self.first_k_dense_replace)
         check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
         check_top_k(self.num_experts_per_tok, self.num_experts)
 

@@ -16,7 +16,7 @@ class FlexOlmoConfig(OlmoeConfig):
     intermediate_size: Size = 11008
     num_hidden_layers: Count = 32
     num_attention_heads: Size = 32
-    num_experts: Size = aliases("num_experts", "num_local_experts", default=7)
+    num_experts: Size = aliases("num_local_experts", "num_experts", default=7)
     num_experts_per_tok: Size = 5
 
 
@@ -24,8 +24,8 @@ class FlexOlmoConfig(OlmoeConfig):
 def flex_olmo(c: FlexOlmoConfig) -> Module:
     layer = Module(
         self_attn=attention(c, Full(), bias=c.attention_bias, qk_norm="all_heads"),
-        mlp=moe(c.hidden_size, c.intermediate_size, c.num_experts, c.num_experts_per_tok),
         post_attention_layernorm=Norm(c.hidden_size),
+        mlp=moe(c.hidden_size, c.intermediate_size, c.num_experts, c.num_experts_per_tok),
         post_feedforward_layernorm=Norm(c.hidden_size),
     )
     return causal_lm(c, Layers([layer] * c.num_hidden_layers))

@@ -27,6 +27,6 @@ def granitemoe(c: GraniteMoeConfig) -> Module:
         block_sparse_moe=Module(
             router=Linear(c.hidden_size, c.num_local_experts, kind="router"),
             experts=experts(c.hidden_size, c.intermediate_size, c.num_local_experts, c.num_experts_per_tok),
-        ),
+        ).reading("router", "experts"),
     )
     return causal_lm(c, Layers([layer] * c.num_hidden_layers))

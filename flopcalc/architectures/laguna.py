@@ -12,6 +12,7 @@ from flopcalc.architectures.blocks import (
     each,
     experts,
     mlp,
+    router,
 )
 from flopcalc.config import Count, Size
 from flopcalc.estimators import register
@@ -57,10 +58,10 @@ def laguna(c: LagunaConfig) -> Module:
     hidden, num_experts = c.hidden_size, c.num_experts
     gate_per_head = c.gating is True or c.gating == "per-head"
     sparse_mlp = Module(
+        gate=router(hidden, num_experts, e_score_correction_bias=Weight((num_experts,))),
         experts=experts(hidden, c.moe_intermediate_size, num_experts, c.num_experts_per_tok),
-        gate=Module(weight=Weight((num_experts, hidden), "router"), e_score_correction_bias=Weight((num_experts,))),
         shared_experts=mlp(hidden, c.shared_expert_intermediate_size),
-    )
+    ).reading("gate", "experts", "shared_experts")
 
     def layer(kind: tuple[str, str, int]) -> Module:
         attends, mlp_type, heads = kind
@@ -72,7 +73,7 @@ def laguna(c: LagunaConfig) -> Module:
                 bias=c.attention_bias,
                 qk_norm=True,
                 after_core={"g_proj": Linear(hidden, heads if gate_per_head else heads * c.head_dim)},
-            ),
+            ).reading("g_proj"),
             mlp=sparse_mlp if mlp_type == "sparse" else mlp(hidden, c.intermediate_size),
         )
 

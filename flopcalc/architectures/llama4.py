@@ -61,10 +61,10 @@ class Llama4TextConfig(Decoder):
 def llama4_text(c: Llama4TextConfig) -> Module:
     hidden, num_experts = c.hidden_size, c.num_local_experts
     sparse_mlp = Module(
-        experts=experts(hidden, c.intermediate_size, num_experts, c.num_experts_per_tok, transposed=True),
         router=Linear(hidden, num_experts, kind="router"),
+        experts=experts(hidden, c.intermediate_size, num_experts, c.num_experts_per_tok, transposed=True),
         shared_expert=mlp(hidden, c.intermediate_size),
-    )
+    ).reading("router", "shared_expert")  # the router's scores scale what the experts read
 
     def layer(kind: tuple[str, bool]) -> Module:
         attends, sparse = kind

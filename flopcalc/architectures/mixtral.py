@@ -11,7 +11,7 @@ from flopcalc.tree import Layers, Module
 
 class MixtralConfig(MistralConfig):
     sliding_window: Count | None = None
-    num_local_experts: Size = aliases("num_local_experts", "num_experts", default=8)
+    num_local_experts: Size = aliases("num_experts", "num_local_experts", default=8)
     num_experts_per_tok: Size = 2
 
     def derive(self) -> None:

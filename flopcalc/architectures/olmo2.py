@@ -17,8 +17,8 @@ class Olmo2Config(Decoder):
 def olmo2_layer(c: Olmo2Config, span: Span) -> Module:
     return Module(
         self_attn=attention(c, span, bias=c.attention_bias, qk_norm="all_heads"),
-        mlp=mlp(c.hidden_size, c.intermediate_size),
         post_attention_layernorm=Norm(c.hidden_size),
+        mlp=mlp(c.hidden_size, c.intermediate_size),
         post_feedforward_layernorm=Norm(c.hidden_size),
     )
 

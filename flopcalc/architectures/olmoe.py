@@ -16,7 +16,7 @@ class OlmoeConfig(Decoder):
     num_hidden_layers: Count = 16
     num_attention_heads: Size = 16
     attention_bias: bool = False
-    num_experts: Size = aliases("num_experts", "num_local_experts", default=64)
+    num_experts: Size = aliases("num_local_experts", "num_experts", default=64)
     num_experts_per_tok: Size = 8
 
     def derive(self) -> None:

@@ -30,11 +30,11 @@ def persimmon(c: PersimmonConfig) -> Module:
         norm=LayerNorm,
         self_attn=Module(
             query_key_value=Linear(hidden, 3 * hidden, bias=True),
-            dense=Linear(hidden, hidden, bias=True),
             q_layernorm=head_norm,
             k_layernorm=head_norm,
             core=Attention(heads, dim, dim, Full()),
-        ),
+            dense=Linear(hidden, hidden, bias=True),
+        ).reading(q_layernorm="query_key_value", k_layernorm="query_key_value"),
         mlp=plain_mlp(hidden, c.intermediate_size, bias=True, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return causal_lm(c, Layers([layer] * c.num_hidden_layers), norm=None, final_layernorm=LayerNorm(hidden))

@@ -22,17 +22,17 @@ def phi(c: PhiConfig) -> Module:
     hidden, heads, kv_heads, dim = c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim
     head_norm = LayerNorm(hidden // heads) if c.qk_layernorm else None
     layer = Module(
+        input_layernorm=LayerNorm(hidden),
         self_attn=Module(
             q_proj=Linear(hidden, heads * dim, bias=True),
             k_proj=Linear(hidden, kv_heads * dim, bias=True),
             v_proj=Linear(hidden, kv_heads * dim, bias=True),
-            dense=Linear(heads * dim, hidden, bias=True),
             q_layernorm=head_norm,
             k_layernorm=head_norm,
             core=Attention(heads, dim, dim, Full()),
-        ),
+            dense=Linear(heads * dim, hidden, bias=True),
+        ).reading("q_proj", "k_proj", "v_proj", q_layernorm="q_proj", k_layernorm="k_proj"),
         mlp=plain_mlp(hidden, c.intermediate_size, bias=True, names=("fc1", "fc2")),
-        input_layernorm=LayerNorm(hidden),
-    )
+    ).reading(mlp="input_layernorm")
     layers = Layers([layer] * c.num_hidden_layers)
     return causal_lm(c, layers, head_bias=True, norm=None, final_layernorm=LayerNorm(hidden))

@@ -21,9 +21,9 @@ def phi3(c: Phi3Config) -> Module:
     layer = decoder_layer(
         c.hidden_size,
         self_attn=Module(
-            o_proj=Linear(heads * dim, c.hidden_size),
             qkv_proj=Linear(c.hidden_size, (heads + 2 * kv_heads) * dim),
             core=Attention(heads, dim, dim, window(c.sliding_window)),
+            o_proj=Linear(heads * dim, c.hidden_size),
         ),
         mlp=fused_mlp(c.hidden_size, c.intermediate_size),
     )

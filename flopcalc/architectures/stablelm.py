@@ -29,6 +29,7 @@ def stablelm(c: StableLmConfig) -> Module:
         return Module(norms=Layers([LayerNorm(c.head_dim, bias=False)] * heads)) if c.qk_layernorm else None
 
     layer = Module(
+        input_layernorm=LayerNorm(c.hidden_size),
         self_attn=attention(
             c,
             Full(),
@@ -37,8 +38,9 @@ def stablelm(c: StableLmConfig) -> Module:
             q_layernorm=norms(c.num_attention_heads),
             k_layernorm=norms(c.num_key_value_heads),
         ),
-        mlp=mlp(c.hidden_size, c.intermediate_size),
-        input_layernorm=LayerNorm(c.hidden_size),
         post_attention_layernorm=None if c.use_parallel_residual else LayerNorm(c.hidden_size),
+        mlp=mlp(c.hidden_size, c.intermediate_size),
     )
+    if c.use_parallel_residual:
+        layer = layer.reading(mlp="input_layernorm")
     return causal_lm(c, Layers([layer] * c.num_hidden_layers), norm=LayerNorm(c.hidden_size))

@@ -28,10 +28,10 @@ class VaultGemmaConfig(TypedDecoder):
 def vaultgemma(c: VaultGemmaConfig) -> Module:
     def layer(kind: str) -> Module:
         return Module(
-            self_attn=attention(c, c.span(kind), bias=c.attention_bias),
-            mlp=mlp(c.hidden_size, c.intermediate_size),
             input_layernorm=Norm(c.hidden_size),
+            self_attn=attention(c, c.span(kind), bias=c.attention_bias),
             pre_feedforward_layernorm=Norm(c.hidden_size),
+            mlp=mlp(c.hidden_size, c.intermediate_size),
         )
 
     return causal_lm(c, each(layer, c.layer_types))
