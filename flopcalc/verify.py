@@ -13,7 +13,7 @@ products are left out on both sides, `unjudged` names them).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ __all__ = [
     "build_real_model",
     "compare_flops",
     "compare_parameters",
+    "operator_flops",
     "verify",
 ]
 
@@ -121,7 +122,7 @@ def build_real_model(model_type: str, fields: dict[str, Any]) -> Any:
         from transformers.models.auto import modeling_auto as auto
     except ImportError as error:
         raise InvalidOption(f"verify needs torch and transformers: pip install 'flopcalc[verify]' ({error})") from None
-    logging.set_verbosity_error()  # fallback kernels and unused fields say nothing about shapes
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # fallback kernels and unused fields say nothing about shapes
     model_type = PUBLISHED_AS.get(model_type, model_type)
     whole = model_type in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     factory: Any = auto.AutoModelForImageTextToText if whole else auto.AutoModelForCausalLM
@@ -148,12 +149,22 @@ def compare_flops(tree: Node, model: Any, tokens: int) -> FlopComparison:
     by_kind = FlopCounter(tree, EAGER, "forward").breakdown([tokens]).by_kind()
     weights = sum(flops for kind, flops in by_kind.items() if kind in MATMUL_KINDS)
     mixers = sum(by_kind.values()) - weights
-    weights_seen, mixers_seen = _seen(tree, model, tokens)
+    weights_seen, mixers_seen = operator_flops(tree, model, lambda: _forward_text(model, tokens))
     return FlopComparison(tokens, weights, weights_seen, mixers, mixers_seen)
 
 
-def _seen(tree: Node, model: Any, tokens: int) -> tuple[int, int]:
-    """(weight products, activation products) that the operator counter sees in a forward pass."""
+def _forward_text(model: Any, tokens: int) -> None:
+    import torch
+
+    ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
+    mask = torch.zeros(1, 1, tokens, tokens, dtype=torch.bfloat16, device="meta")
+    positions = torch.arange(tokens, device="meta").unsqueeze(0)
+    model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
+
+
+def operator_flops(tree: Node, module: Any, run: Callable[[], Any], path: str = "") -> tuple[int, int]:
+    """(weight products, activation products) in FLOPs that the operator counter sees while `run`
+    calls `module`, the part of the real model that `path` names in the tree."""
     owners = set(_weight_modules(tree))
     routed = dict(_routed_modules(tree))
     recurrent = set(_recurrent_modules(tree))
@@ -161,22 +172,22 @@ def _seen(tree: Node, model: Any, tokens: int) -> tuple[int, int]:
         visit.path.rpartition(".")[0] for visit in walk(tree, expand=True) if isinstance(visit.leaf, IndexScores)
     }
     weights = mixers = 0
-    for module, operator, flops in _run_counted(model, tokens):
-        name = module.rpartition(".")[2]
-        if "rotary" in name or ("convolution" in operator and module not in owners):  # depthwise: no matrix
+    for name, operator, flops in _run_counted(module, run):
+        place = ".".join(filter(None, (path, name)))
+        if "rotary" in place or ("convolution" in operator and place not in owners):  # depthwise: no matrix
             continue
-        if module in scorers:  # by mm where it scores one query at a time
+        if place in scorers:  # by mm where it scores one query at a time
             mixers += flops
-        elif "bmm" not in operator or module in owners:  # mm, addmm, _grouped_mm; block-diagonal weights use bmm
-            top_k, num_experts = routed.get(module, (1, 1)) if "bmm" in operator else (1, 1)
+        elif "bmm" not in operator or place in owners:  # mm, addmm, _grouped_mm; block-diagonal weights use bmm
+            top_k, num_experts = routed.get(place, (1, 1)) if "bmm" in operator else (1, 1)
             weights += flops * top_k // num_experts  # by bmm, every expert sees every token
-        elif module not in recurrent:
+        elif place not in recurrent:
             mixers += flops
     return weights, mixers
 
 
-def _run_counted(model: Any, tokens: int) -> Iterator[tuple[str, str, int]]:
-    """(module, operator, FLOPs) of a forward pass, children's work taken out of their parents'."""
+def _run_counted(module: Any, run: Callable[[], Any]) -> Iterator[tuple[str, str, int]]:
+    """(name under `module`, operator, FLOPs) of a run, children's work taken out of their parents'."""
     import torch
     from torch.fx.experimental import _config as meta
     from torch.utils.flop_counter import FlopCounterMode
@@ -188,30 +199,27 @@ def _run_counted(model: Any, tokens: int) -> Iterator[tuple[str, str, int]]:
         one_row = left[1] == 1  # a weighted sum, not a product of matrices
         return 0 if one_row else 2 * left[0] * left[1] * left[2] * right[2]
 
-    ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
-    mask = torch.zeros(1, 1, tokens, tokens, dtype=torch.bfloat16, device="meta")
-    positions = torch.arange(tokens, device="meta").unsqueeze(0)
     formulas = {torch.ops.aten._grouped_mm: grouped_mm, torch.ops.aten.bmm: bmm}
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
     # for indexers that loop over the visible keys of each query
     nothing_masked = meta.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
     with counter, torch.no_grad(), nothing_masked, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
+        run()
     counts = counter.get_flop_counts()
-    root = type(model).__name__
-    own = {module: {str(op): flops for op, flops in ops.items()} for module, ops in counts.items()}
+    root = type(module).__name__
+    own = {name: {str(op): flops for op, flops in ops.items()} for name, ops in counts.items()}
     del own["Global"]
-    for module, ops in counts.items():
-        parent = module.rpartition(".")[0]
+    for name, ops in counts.items():
+        parent = name.rpartition(".")[0]
         while parent and parent not in own:  # modules that are never called (lists) have no entry
             parent = parent.rpartition(".")[0]
-        if parent in own and module in own:
+        if parent in own and name in own:
             for operator, flops in ops.items():
                 own[parent][str(operator)] -= flops
-    for module, operators in own.items():
+    for name, operators in own.items():
         for operator, flops in operators.items():
-            yield module.removeprefix(root).removeprefix("."), operator, flops
+            yield name.removeprefix(root).removeprefix("."), operator, flops
 
 
 def _weight_modules(tree: Node) -> Iterator[str]:
