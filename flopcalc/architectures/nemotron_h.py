@@ -27,7 +27,7 @@ PATTERN = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp
 class NemotronHConfig(Decoder):
     vocab_size: Size = 131072
     intermediate_size: Size = 21504
-    num_key_value_heads: Size | None = 8
+    num_key_value_heads: Size = 8
     head_dim: Size = 128
     layers_block_type: list[str] | None = aliases("layers_block_type", "layer_types", default=None)
     hybrid_override_pattern: str = legacy("ME*-")
