@@ -103,7 +103,7 @@ def _on_module(lora: Lora, tree: Node, name: str, node: Node) -> Adapter:
             )
         case Embedding(num_embeddings, dim) if not (lora.lora_bias or lora.use_dora):
             return Adapter(
-                Tensor("lora_embedding_A", (rank, num_embeddings), "embedding"),
+                Tensor("lora_embedding_A", (rank, num_embeddings), "lookup"),
                 Tensor("lora_embedding_B", (dim, rank), "adapter"),
             )
     raise InvalidOption(

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict
 
 from flopcalc.errors import InvalidOption
-from flopcalc.tree import MATMUL_KINDS, Kind
+from flopcalc.tree import LOOKUP_KINDS, MATMUL_KINDS, Kind
 
 __all__ = ["CONVENTIONS", "Convention", "get_convention"]
 
@@ -56,7 +56,7 @@ class Convention(BaseModel):
         return type(self).model_validate({**self.model_dump(), **knobs})
 
 
-ALL_BUT_EMBEDDING: frozenset[Kind] = frozenset(get_args(Kind)) - {"embedding"}
+ALL_BUT_EMBEDDING: frozenset[Kind] = frozenset(get_args(Kind)) - LOOKUP_KINDS
 
 _PRESETS = (
     Convention(

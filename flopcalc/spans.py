@@ -1,12 +1,20 @@
 """Which (query, key) pairs does a document of n tokens touch?
 
-Every span answers under three rules, and a convention picks one:
+Every span answers under these rules, and a convention picks one:
 
 * `dense`  each query reads as many keys as the widest one: n*n, or n*min(n, w) for a window;
            no causal discount (the PaLM / torchtitan habit).
 * `exact`  causal pairs, key by key: n(n+1)/2, or the sum over queries of min(i, w).
 * `masked` what an eager implementation multiplies before it masks: n*n whatever the window.
            This is what an operator counter sees, so `flopcalc verify` uses it.
+
+Limits also answer under three rules that single counters of the field use, and which they share with
+"half of dense" for what has no limit:
+
+* `unbounded`  n*w even where the document is shorter than w.
+* `continuous` twice the area that a limit cuts out of the causal triangle, 2*n*m - m*m, m = min(n, w);
+               twice, so that it stays whole.
+* `beyond`     twice the exact pairs of a document longer than the window, n*n of a shorter one.
 
 `n` is a Python int (any size) or a numpy integer array; `minimum` is `min` or `numpy.minimum` to
 match. The results are exact integers; the caller keeps arrays inside their range (see `bound`).
@@ -23,12 +31,12 @@ from flopcalc.errors import InvalidBatch
 if TYPE_CHECKING:
     from flopcalc.batch import Grid
 
-Rule = Literal["dense", "exact", "masked"]
+Rule = Literal["dense", "exact", "masked", "unbounded", "continuous", "beyond"]
 Minimum = Callable[[Any, Any], Any]
 
 __all__ = [
     "Bidirectional", "BidirectionalWindow", "Blocks", "Chunk", "Compressed", "Full", "GridWindow", "Rule", "Span",
-    "Sum", "Video", "Window",
+    "Sum", "TopK", "Video", "Window",
 ]  # fmt: skip
 
 
@@ -92,8 +100,7 @@ class GridWindow(Span):
 
 @dataclass(frozen=True, slots=True)
 class Window(Span):
-    """Each query reads at most `size` keys, itself included: a sliding window, or the top-k keys
-    that an indexer picked (the count is the same, whichever keys they are).
+    """Each query reads at most `size` keys, itself included: a sliding window.
 
     dense n*min(n, w); exact sum over i of min(i, w) = m(m+1)/2 + (n-m)*m with m = min(n, w).
     """
@@ -103,12 +110,24 @@ class Window(Span):
     def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
         if rule == "masked":
             return n * n
+        if rule == "unbounded":
+            return n * self.size
         reach = minimum(n, self.size)
-        return n * reach if rule == "dense" else reach * (reach + 1) // 2 + (n - reach) * reach
+        if rule == "dense":
+            return n * reach
+        if rule == "continuous":
+            return (2 * n - reach) * reach
+        exact = reach * (reach + 1) // 2 + (n - reach) * reach
+        return exact if rule == "exact" else 2 * exact - n * (n == reach)
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks(Window):
+class TopK(Window):
+    """The `size` keys that an indexer picked for each query: as many as in a window, whichever they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks(TopK):
     """The tokens of the blocks of `block` that an indexer picked, `size` at most, and those of the
     block that the query itself has not yet filled: for query i > w (from 1) that is w + i mod b.
 
@@ -118,7 +137,7 @@ class Blocks(Window):
     block: int
 
     def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
-        picked = Window.pairs(self, n, rule, minimum)
+        picked = TopK.pairs(self, n, rule, minimum)
         if rule != "exact":
             return picked
         beyond = n - minimum(n, self.size)
@@ -175,6 +194,10 @@ class Compressed(Span):
             entries = minimum(entries, self.top_k)
         if rule == "dense":
             return n * entries
+        if rule == "unbounded":
+            return n * (entries if self.top_k is None else self.top_k)
+        if rule == "continuous":
+            return (2 * n - self.rate * entries) * entries
         return self.rate * (entries * (entries - 1) // 2) + entries * (n - entries * self.rate + 1)
 
 

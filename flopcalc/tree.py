@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, get_args
 from flopcalc.spans import Span
 
 __all__ = [
-    "MATMUL_KINDS", "TEXT", "Attention", "Conv", "Conv1d", "DeltaRule", "Embedding", "IndexScores", "Kind", "Layers",
+    "LOOKUP_KINDS", "MATMUL_KINDS", "TEXT", "Attention", "Conv", "Conv1d", "DeltaRule", "Embedding", "IndexScores", "Kind", "Layers",
     "LayerNorm", "Linear", "LinearAttention", "Mamba", "Mamba2", "Mixer", "Module", "Node", "Norm", "Routed",
     "Shape", "Stream", "StreamMix", "Tensor", "Visit", "Weight", "WeightLeaf", "walk",
 ]  # fmt: skip
@@ -32,21 +32,31 @@ Shape = tuple[int, ...]
 
 Kind = Literal[
     "linear",  # projections
+    "gated_query",  # the query projection whose other half emits the output gate of attention
+    "output_gate",  # that gate in a matrix of its own
+    "patch_embedding",  # pixels of a patch to its first vector
     "router",  # scores of the experts
     "shared_gate",  # the scalar gate of shared experts
     "experts",  # routed expert matrices
     "head",  # the output matrix, tied or not
     "stream_map",  # hyper-connection maps
     "adapter",  # LoRA matrices beside another weight
-    "embedding",  # look-up tables: no multiplication
+    "embedding",  # the vocabulary's look-up table: no multiplication
+    "lookup",  # other look-up tables: positions, n-grams
     "norm",
+    "head_norm",  # of query and key heads
+    "latent_norm",  # of the low-rank latents of latent attention
+    "final_norm",  # before the head
     "bias",
     "conv",  # taps of depthwise convolutions
+    "scan_conv",  # those of state-space layers
     "vector",  # any other bare parameter: sinks, A_log, dt_bias, position biases
 ]
-MATMUL_KINDS: frozenset[Kind] = frozenset(
-    {"linear", "router", "shared_gate", "experts", "head", "stream_map", "adapter"}
-)
+MATMUL_KINDS: frozenset[Kind] = frozenset({
+    "linear", "gated_query", "output_gate", "patch_embedding", "router", "shared_gate", "experts", "head",
+    "stream_map", "adapter",
+})  # fmt: skip
+LOOKUP_KINDS: frozenset[Kind] = frozenset({"embedding", "lookup"})
 
 
 class Tensor(NamedTuple):
@@ -98,7 +108,7 @@ class Node:
     def num_active_params(self) -> int:
         """Parameters that one text token meets: routed experts by top_k / num_experts, norms and
         biases in, an embedding table only where it is also the output matrix."""
-        return self._per_token(frozenset(get_args(Kind)) - {"embedding"})
+        return self._per_token(frozenset(get_args(Kind)) - LOOKUP_KINDS)
 
     def num_matmul_params(self) -> int:
         """Matrix weights that one text token multiplies through (projections, active experts,
@@ -148,24 +158,28 @@ class Linear(WeightLeaf):
 
 @dataclass(frozen=True, slots=True)
 class Embedding(WeightLeaf):
-    """`nn.Embedding`: a look-up, so no multiplication."""
+    """`nn.Embedding`: a look-up, so no multiplication. One of anything but the vocabulary has the
+    kind `lookup`."""
 
     num_embeddings: int
     dim: int
     tied_to: str | None = None
+    kind: Kind = "embedding"
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return (Tensor("weight", (self.num_embeddings, self.dim), "embedding", self.tied_to),)
+        return (Tensor("weight", (self.num_embeddings, self.dim), self.kind, self.tied_to),)
 
 
 @dataclass(frozen=True, slots=True)
 class Norm(WeightLeaf):
-    """RMSNorm: one weight vector."""
+    """RMSNorm: one weight vector, which scales `vectors` vectors of a token (the heads)."""
 
     dim: int
+    kind: Kind = "norm"
+    vectors: int = 1
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return (Tensor("weight", (self.dim,), "norm"),)
+        return (Tensor("weight", (self.dim,), self.kind),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +188,11 @@ class LayerNorm(WeightLeaf):
 
     dim: int
     bias: bool = True
+    kind: Kind = "norm"
 
     def tensors(self) -> tuple[Tensor, ...]:
-        weight = Tensor("weight", (self.dim,), "norm")
-        return (weight, Tensor("bias", (self.dim,), "norm")) if self.bias else (weight,)
+        weight = Tensor("weight", (self.dim,), self.kind)
+        return (weight, Tensor("bias", (self.dim,), self.kind)) if self.bias else (weight,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +202,10 @@ class Conv1d(WeightLeaf):
     channels: int
     taps: int
     bias: bool = False
+    kind: Kind = "conv"
 
     def tensors(self) -> tuple[Tensor, ...]:
-        weight = Tensor("weight", (self.channels, 1, self.taps), "conv")
+        weight = Tensor("weight", (self.channels, 1, self.taps), self.kind)
         return (weight, Tensor("bias", (self.channels,), "bias")) if self.bias else (weight,)
 
 
@@ -202,9 +218,10 @@ class Conv(WeightLeaf):
     out_channels: int
     kernel: Shape
     bias: bool = False
+    kind: Kind = "linear"
 
     def tensors(self) -> tuple[Tensor, ...]:
-        weight = Tensor("weight", (self.out_channels, self.in_channels, *self.kernel), "linear")
+        weight = Tensor("weight", (self.out_channels, self.in_channels, *self.kernel), self.kind)
         return (weight, Tensor("bias", (self.out_channels,), "bias")) if self.bias else (weight,)
 
 
@@ -231,12 +248,14 @@ class Mixer(Node):
 
 @dataclass(frozen=True, slots=True)
 class Attention(Mixer):
-    """Query-key and weight-value products of `heads` query heads over a span."""
+    """Query-key and weight-value products of `heads` query heads over a span. Latent attention also
+    has the (qk_dim, v_dim) of its other form, which absorbs kv_b_proj into the queries."""
 
     heads: int
     qk_dim: int
     v_dim: int
     span: Span
+    absorbed: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
