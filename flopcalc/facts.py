@@ -26,7 +26,7 @@ def is_checkout() -> bool:
 @cache
 def bundled_configs() -> dict[str, Path]:
     """Hub id -> config file, for every bundled model, in order of model_type and name."""
-    files = sorted(folder("registry").glob("*/*__*.json"))
+    files = sorted(folder("registry").glob("*/*__*.json"), key=lambda file: (file.parent.name, file.stem))
     return {file.stem.replace("__", "/", 1): file for file in files}
 
 

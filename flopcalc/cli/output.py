@@ -46,7 +46,8 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    click.echo(f"flopcalc: {' '.join(message.split())}", err=True)
+    line = " ".join(message.split())
+    click.echo(f"flopcalc: {line if len(line) < 1000 else line[:1000] + '...'}", err=True)
     return code
 
 

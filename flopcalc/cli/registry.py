@@ -7,6 +7,7 @@ number goes unseen: `check` recomputes it, `update` writes it anew.
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,12 +96,11 @@ def add_config(config: Path, model: str, source: str, completeness: str, note: s
     name that is no hub id, and outside a checkout.
     """
     registry = _writable()
-    organisation, _, name = model.partition("/")
-    if not organisation or not name or "/" in name or "__" in organisation:
+    if not re.fullmatch(r"[A-Za-z0-9][\w-]*/[A-Za-z0-9][\w.-]*", model):
         raise InvalidOption(f"--model: found {model!r}, expected a hub id such as Qwen/Qwen3-8B")
     describe(config)
     model_type = read_config(config)[0]
-    target = registry / model_type / f"{organisation}__{name}.json"
+    target = registry / model_type / f"{model.replace('/', '__')}.json"
     target.parent.mkdir(exist_ok=True)
     shutil.copyfile(config, target)
     sources = {row["file"]: row for row in _read_csv(registry / "SOURCES.csv")}
