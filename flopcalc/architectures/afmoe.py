@@ -3,7 +3,16 @@ sides of attention and MLP, dense layers first and then experts with shared ones
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import TypedDecoder, attention, causal_lm, check_top_k, each, experts, mlp
+from flopcalc.architectures.blocks import (
+    TypedDecoder,
+    attention,
+    causal_lm,
+    check_top_k,
+    each,
+    every_nth_full,
+    experts,
+    mlp,
+)
 from flopcalc.config import Count, Size
 from flopcalc.estimators import register
 from flopcalc.tree import Linear, Module, Norm, Weight
@@ -25,8 +34,7 @@ class AfmoeConfig(TypedDecoder):
     attention_bias: bool = False
 
     def default_layer_types(self) -> list[str]:
-        every = self.global_attn_every_n_layers
-        return ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(self.num_hidden_layers)]
+        return every_nth_full(self.num_hidden_layers, self.global_attn_every_n_layers)
 
     def derive(self) -> None:
         super().derive()

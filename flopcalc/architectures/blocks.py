@@ -26,6 +26,7 @@ __all__ = [
     "decoder_layer",
     "dense_or_sparse",
     "each",
+    "every_nth_full",
     "experts",
     "leading_dense",
     "mla",
@@ -37,7 +38,6 @@ __all__ = [
     "multimodal_lm",
     "plain_mlp",
     "router",
-    "whole_head_dim",
     "shared_moe",
     "window",
 ]
@@ -141,6 +141,11 @@ def check_types(field: str, types: list[str], num_layers: int | None, allowed: I
         raise ValueError(f"{field}: found {unknown[0]!r}, expected one of {', '.join(allowed)}")
 
 
+def every_nth_full(num_layers: int, n: int) -> list[str]:
+    """Layer types of a model whose every n-th layer is full and whose others slide."""
+    return ["sliding_attention" if (i + 1) % n else "full_attention" for i in range(num_layers)]
+
+
 def leading_dense(num_layers: int, num_dense: int) -> list[str]:
     """MLP types of a model whose first layers are dense and whose others are sparse."""
     return ["dense" if i < num_dense else "sparse" for i in range(num_layers)]
@@ -156,15 +161,6 @@ def check_multiple(field: str, value: int, of: str, divisor: int) -> None:
     """ValueError unless one dimension is a whole multiple of another."""
     if value % divisor:
         raise ValueError(f"{field}: found {value}, expected a multiple of {of} = {divisor}")
-
-
-def whole_head_dim(c: Any) -> int:
-    """hidden_size / num_attention_heads of a model that insists on it; ValueError unless it is whole."""
-    if c.hidden_size % c.num_attention_heads:
-        raise ValueError(
-            f"num_attention_heads: found {c.num_attention_heads}, expected a divisor of hidden_size = {c.hidden_size}"
-        )
-    return c.hidden_size // c.num_attention_heads  # type: ignore[no-any-return]
 
 
 def each(layer: Callable[[K], Node], kinds: Iterable[K]) -> Layers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import TypedDecoder, attention, causal_lm, each, mlp
+from flopcalc.architectures.blocks import TypedDecoder, attention, causal_lm, each, every_nth_full, mlp
 from flopcalc.config import Count, Size
 from flopcalc.estimators import register
 from flopcalc.tree import Module, Norm
@@ -22,7 +22,7 @@ class ExaoneWindows(TypedDecoder):
         if not isinstance(every, int) or every < 1:
             found = f"sliding_window_pattern: found {every!r} (sliding_window {self.sliding_window})"
             raise ValueError(f"{found}, expected a number of layers; or give layer_types")
-        return ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(self.num_hidden_layers)]
+        return every_nth_full(self.num_hidden_layers, every)
 
     def derive(self) -> None:
         if self.sliding_window is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import TypedDecoder, causal_lm, each
+from flopcalc.architectures.blocks import TypedDecoder, causal_lm, each, every_nth_full
 from flopcalc.architectures.olmo2 import Olmo2Config, olmo2_layer
 from flopcalc.config import Count, Size
 from flopcalc.estimators import register
@@ -14,7 +14,7 @@ class Olmo3Config(TypedDecoder, Olmo2Config):
     sliding_window: Count | None = 4096
 
     def default_layer_types(self) -> list[str]:
-        return ["sliding_attention" if (i + 1) % 4 else "full_attention" for i in range(self.num_hidden_layers)]
+        return every_nth_full(self.num_hidden_layers, 4)
 
 
 @register("olmo3", Olmo3Config)

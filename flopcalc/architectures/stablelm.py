@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import Decoder, attention, causal_lm, mlp, whole_head_dim
+from flopcalc.architectures.blocks import Decoder, attention, causal_lm, check_multiple, mlp
 from flopcalc.config import Size
 from flopcalc.estimators import register
 from flopcalc.spans import Full
@@ -20,7 +20,8 @@ class StableLmConfig(Decoder):
 
     def derive(self) -> None:
         super().derive()
-        self.head_dim = whole_head_dim(self)
+        check_multiple("hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
+        self.head_dim = self.hidden_size // self.num_attention_heads
 
 
 @register("stablelm", StableLmConfig)
