@@ -23,9 +23,9 @@ from typing import Literal, NamedTuple, get_args
 from flopcalc.spans import Span
 
 __all__ = [
-    "LOOKUP_KINDS", "MATMUL_KINDS", "TEXT", "Attention", "Conv", "Conv1d", "DeltaRule", "Embedding", "IndexScores", "Kind", "Layers",
-    "LayerNorm", "Linear", "LinearAttention", "Mamba", "Mamba2", "Mixer", "Module", "Node", "Norm", "Routed",
-    "Shape", "Stream", "StreamMix", "Tensor", "Visit", "Weight", "WeightLeaf", "walk",
+    "LOOKUP_KINDS", "MATMUL_KINDS", "TEXT", "Attention", "Conv", "Conv1d", "DeltaRule", "Embedding", "IndexScores",
+    "Kind", "LayerNorm", "Layers", "Linear", "LinearAttention", "Mamba", "Mamba2", "Mixer", "Module", "Node",
+    "Norm", "Routed", "Shape", "Stream", "StreamMix", "Tensor", "Visit", "Weight", "WeightLeaf", "walk",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
