@@ -194,18 +194,22 @@ class _Flow:
             if name in reads:
                 origin = reads[name]
                 into = fed if origin is None else outputs[origin]
-            outputs[name] = self.visit(child, _join(path, name), into, source)
             if isinstance(child, Attention):
-                self.found[_join(path, name)] = self.attention(module, bool(fed), outputs)
+                self.found[_join(path, name)] = gradient = self.attention(module, path, bool(fed), outputs)
+                outputs[name] = gradient.input
+            else:
+                outputs[name] = self.visit(child, _join(path, name), into, source)
             carried = carried or outputs[name]
         return carried if module.grad else False
 
-    def attention(self, module: Module, fed: bool, outputs: Mapping[str, bool | None]) -> Gradient:
+    def attention(self, module: Module, path: str, fed: bool, outputs: Mapping[str, bool | None]) -> Gradient:
         """The operands of an attention core, by the names of the siblings that ran before it."""
         needs = set("qkvs" if fed else "")
         for name, child in module.children:
-            if outputs.get(name):  # a bare weight is a sink or a position bias of the scores
-                needs |= {"s"} if isinstance(child, Weight) else _operands(name)
+            if isinstance(child, Weight):  # a sink or a position bias of the scores
+                needs |= {"s"} if outputs.get(name) and self.found[_join(path, name)].trained else set()
+            elif outputs.get(name):
+                needs |= _operands(name)
         query, key, value = ("q" in needs, "k" in needs, "v" in needs)
         return Gradient(bool(needs), frozenset(), (query, key, value, query or key or "s" in needs))
 

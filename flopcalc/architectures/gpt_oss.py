@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import TypedDecoder, attention, causal_lm, check_top_k, decoder_layer, each
+from flopcalc.architectures.blocks import TypedDecoder, attention, causal_lm, check_top_k, decoder_layer, each, router
 from flopcalc.config import Count, Size, aliases
 from flopcalc.estimators import register
-from flopcalc.tree import Linear, Module, Routed, Weight
+from flopcalc.tree import Module, Routed, Weight
 
 
 class GptOssConfig(TypedDecoder):
@@ -38,7 +38,7 @@ def gpt_oss(c: GptOssConfig) -> Module:
             hidden,
             self_attn=attention(c, c.span(kind), bias=c.attention_bias, sinks=Weight((c.num_attention_heads,))),
             mlp=Module(
-                router=Linear(hidden, num_experts, bias=True, kind="router"),
+                router=router(hidden, num_experts, bias=Weight((num_experts,), "bias")),
                 experts=Routed(
                     num_experts,
                     c.num_experts_per_tok,
@@ -47,7 +47,7 @@ def gpt_oss(c: GptOssConfig) -> Module:
                     down_proj=Weight((num_experts, width, hidden), "experts"),
                     down_proj_bias=Weight((num_experts, hidden), "bias"),
                 ),
-            ),
+            ).reading("router", "experts"),
         )
 
     return causal_lm(c, each(layer, c.layer_types))
