@@ -86,7 +86,8 @@ class MfuMeter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         options = {"convention": convention, "phase": phase, "training": training}
-        self._count, self.convention = _counter(model, _given(options))
+        self.counter, self.convention = _counter(model, _given(options))
+        """What counts: (seq_lens, ...) -> FLOPs."""
         self.recompute = _fraction(recompute)
         self.devices = _whole("devices", devices, least=1)
         self.peak = resolve_peak(device, dtype, peak=peak_flops)
@@ -135,9 +136,9 @@ class MfuMeter:
             elif not hasattr(seq_lens, "sum"):  # a tuple or an iterator
                 seq_lens = list(seq_lens) if isinstance(seq_lens, Iterable) else seq_lens
         if images is None and audios is None:
-            flops = self._count(seq_lens)
+            flops = self.counter(seq_lens)
         else:
-            flops = self._count(seq_lens, **_given({"images": images, "audios": audios}))
+            flops = self.counter(seq_lens, **_given({"images": images, "audios": audios}))
         if type(flops) is not int or flops < 0:
             flops = _whole("FLOPs of a batch", flops)
         if self._paused_at is None:

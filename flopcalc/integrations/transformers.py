@@ -16,6 +16,8 @@ from transformers import TrainerCallback
 from flopcalc.distributed import metering_group
 from flopcalc.errors import InvalidConfig
 from flopcalc.integrations.door import Door, guarded, synchronize
+from flopcalc.integrations.trained import training_of
+from flopcalc.tree import walk
 
 __all__ = ["MfuCallback"]
 
@@ -31,7 +33,8 @@ class MfuCallback(TrainerCallback):
     resume.
 
     Args:
-        model: how to count, as for `MfuMeter`; default the config of the trained model.
+        model: how to count, as for `MfuMeter`; default the config of the trained model, with what learns
+            in it (its LoRA adapters, what is frozen).
         lengths: a function from the model's inputs to `flopcalc.Documents` or document lengths, where
             the inputs' own fields (see `flopcalc.lengths.mark_batch`) do not tell them.
         options: those of `MfuMeter`: device, peak_flops, dtype, recompute, convention, ...
@@ -73,11 +76,25 @@ class MfuCallback(TrainerCallback):
         if found["group"] is not None:
             # tensor parallel ranks are neighbours, in the mesh of accelerate and of transformers
             found["replica"] = found["group"].rank() // (getattr(model, "_tp_size", None) or _size(args, "tp_size"))
-        self.door.open(_config(model) if self._model is None else self._model, **found)
+        if self._model is None:
+            self.door.open(_config(model), training=training_of(model), **found)
+            self._check_head(model)
+        else:
+            self.door.open(self._model, **found)
         if self.door.meter is not None and _STATE in state.stateful_callbacks:
             self.door.meter.load_state_dict(state.stateful_callbacks[_STATE])
         watch = torch.compiler.disable(self._watch)  # type: ignore[no-untyped-call]
         self._hook = model.register_forward_pre_hook(watch, with_kwargs=True)
+
+    def _check_head(self, model: Any) -> None:
+        """The config says nothing of a head other than that of a language model."""
+        tree = getattr(self.door.meter and self.door.meter.counter, "tree", None)
+        counted = tree is not None and any(t.kind == "head" for visit in walk(tree) for t in visit.tensors)
+        if counted and getattr(model, "get_output_embeddings", lambda: True)() is None:
+            self.door.warn(
+                f"{type(model).__name__} has no language model head, but one is counted; pass MfuCallback(model=) a "
+                f"counter of its own"
+            )
 
     @guarded
     def _watch(self, module: Any, args: Any, kwargs: Any) -> None:
