@@ -68,7 +68,7 @@ def _explain(model_type: str, error: ValidationError) -> str:
     for problem in error.errors(include_url=False):
         place = ".".join(map(str, problem["loc"]))
         if problem["type"] == "value_error":  # a ValueError of derive(): it names the field itself
-            problems.append(str(problem["ctx"]["error"]))
+            problems.append(f"{place}.{problem['ctx']['error']}" if place else str(problem["ctx"]["error"]))
         else:
             found = repr(problem["input"])
             found = found if len(found) < 80 else found[:77] + "..."
