@@ -22,6 +22,8 @@ from flopcalc.errors import (
     UnsupportedModel,
 )
 from flopcalc.estimators import ESTIMATORS, Estimator, describe, is_supported, register, supported_model_types
+from flopcalc.lora import Lora
+from flopcalc.training import Training
 
 if TYPE_CHECKING:
     from flopcalc.hardware import Peak, peak_flops, register_device, resolve_peak
@@ -42,9 +44,11 @@ __all__ = [
     "InvalidBatch",
     "InvalidConfig",
     "InvalidOption",
+    "Lora",
     "MfuMeter",
     "Peak",
     "Schema",
+    "Training",
     "UnknownDevice",
     "UnsupportedModel",
     "describe",

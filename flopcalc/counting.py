@@ -16,6 +16,8 @@ batch costs a few sums over its lengths. All totals are exact Python integers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from functools import cached_property
 from math import prod
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -23,6 +25,7 @@ from flopcalc.batch import Grid, Long, read_images, read_lengths
 from flopcalc.conventions import Convention, get_convention
 from flopcalc.errors import InvalidBatch, InvalidOption
 from flopcalc.estimators import describe
+from flopcalc.routing import read_routing
 from flopcalc.spans import Span
 from flopcalc.training import Gradient, Plan, Training, plan
 from flopcalc.tree import (
@@ -56,9 +59,16 @@ class Term(NamedTuple):
     stream: Stream
     span: Span | None
     flops: int
-    experts: str | None = None
-    """The path of the routed experts that the leaf is part of, if any."""
-    top_k: int = 1
+    experts: Experts | None = None
+    """The routed experts that the leaf is part of."""
+
+
+class Experts(NamedTuple):
+    """Routed experts by their path. `flops` of a term are those of `top_k` of them a token."""
+
+    path: str
+    num_experts: int
+    top_k: int
 
 
 def terms(
@@ -76,7 +86,8 @@ def terms(
             if tensor.kind in convention.weights:
                 flops = 2 * visit.active(prod(tensor.shape)) * (passes if backward else 1) * visit.times
                 path = ".".join(filter(None, (visit.path, tensor.name)))
-                yield Term(path, tensor.kind, visit.stream, None, flops, visit.experts, visit.top_k)
+                experts = Experts(visit.experts, visit.num_experts, visit.top_k) if visit.experts is not None else None
+                yield Term(path, tensor.kind, visit.stream, None, flops, experts)
 
 
 def _weight_passes(visit: Visit, plan: Plan | None) -> Iterator[tuple[Tensor, int]]:
@@ -162,21 +173,78 @@ class FlopCounter:
             gathered.setdefault(term.stream, []).append((term.span, term.flops))
         return {stream: Work.of(items, self.convention) for stream, items in gathered.items()}
 
-    def __call__(self, seq_lens: Any, images: Any = None, audios: Any = None) -> int:
+    def __call__(self, seq_lens: Any, images: Any = None, audios: Any = None, *, routing: Any = None) -> int:
         """Total FLOPs of a batch, exact.
 
         Args:
             seq_lens: tokens of each document (image and audio tokens of the text included).
             images: patches of each image, or its (frames, height, width) in patches.
             audios: frames of each audio.
+            routing: how experts were used, where that was measured: tokens that each expert computed,
+                as (MoE layers, experts), or the mean number of experts that computed a token. Without
+                it, every token is computed by top_k.
 
-        Raises InvalidBatch for lengths that are not whole numbers >= 0, and for images or audios
-        that the model has no tower for.
+        Raises InvalidBatch for lengths that are not whole numbers >= 0, and for images, audios or
+        routing that the model has no part for.
         """
-        if self._text_only and images is None and audios is None:
+        if self._text_only and images is None and audios is None and routing is None:
             return self._text.total(read_lengths(seq_lens))
         batch = self._read(seq_lens, images, audios)
-        return sum(_amount(work, stream, batch) for stream, work in self._work.items())
+        flops = sum(_amount(work, stream, batch) for stream, work in self._work.items())
+        if routing is None:
+            return flops
+        tokens = _tokens(batch)
+        assigned = self._read_routing(routing, tokens)
+        return flops + sum(
+            per_token // experts.top_k * (assigned[experts.path] - experts.top_k * tokens)
+            for experts, per_token in self._experts.items()
+        )
+
+    def hardware_flops(self, seq_lens: Any, images: Any = None, audios: Any = None, *, routing: Any = None) -> int:
+        """FLOPs of a batch that the devices run: those of the model, and the activations that
+        `training.recompute` computes again. The arguments are those of a call."""
+        flops = self(seq_lens, images, audios, routing=routing)
+        share = self.training.recompute
+        if share is None or self.phase == "forward":
+            return flops
+        if share == "selective":
+            batch = self._read(seq_lens, images, audios)
+            return flops + sum(_amount(work, stream, batch) for stream, work in self._attention_again.items())
+        forward = self._again(seq_lens, images, audios, routing=routing)
+        return flops + (forward if share == "full" else round(Fraction(str(share)) * forward))
+
+    @cached_property
+    def _again(self) -> FlopCounter:
+        return FlopCounter(self.tree, self.convention, "forward", self.training)
+
+    @cached_property
+    def _attention_again(self) -> dict[Stream, Work]:
+        forward = terms(self.tree, self.convention, "forward")
+        return self._gather(term for term in forward if term.kind == "attention")
+
+    @cached_property
+    def _experts(self) -> dict[Experts, int]:
+        """FLOPs a token of the routed experts of each MoE layer."""
+        found: dict[Experts, int] = {}
+        for term in terms(self.tree, self.convention, self.phase, self._plan, expand=True):
+            if term.experts is not None:
+                found[term.experts] = found.get(term.experts, 0) + term.flops
+        return found
+
+    def _read_routing(self, routing: Any, tokens: int) -> dict[str, int]:
+        return read_routing(routing, {experts.path: experts.num_experts for experts in self._experts}, tokens)
+
+    def num_trainable_params(self) -> int:
+        """Parameters that learn, adapters included; shared tensors once."""
+        return self.tree.num_params() if self.training.everything else self._resolved.num_trainable_params
+
+    def num_adapter_params(self) -> int:
+        """Parameters of LoRA adapters."""
+        return 0 if self.training.lora is None else self._resolved.num_adapter_params
+
+    @property
+    def _resolved(self) -> Plan:
+        return self._plan or plan(self.tree, self.training)
 
     def flops_per_token(self, seq_len: int) -> float:
         """FLOPs per token of one document of `seq_len` tokens."""
@@ -191,16 +259,21 @@ class FlopCounter:
         works = [(stream, work) for stream, work in self._work.items() if stream.source == "text"]
         return sum(work.each(_thinned(lengths, stream)) for stream, work in works)
 
-    def breakdown(self, seq_lens: Any, images: Any = None, audios: Any = None) -> Breakdown:
-        """The total's parts, by module and by kind."""
+    def breakdown(self, seq_lens: Any, images: Any = None, audios: Any = None, *, routing: Any = None) -> Breakdown:
+        """The total's parts, by module and by kind. The arguments are those of a call."""
         batch = self._read(seq_lens, images, audios)
+        assigned = {} if routing is None else self._read_routing(routing, _tokens(batch))
         amounts: dict[tuple[Stream, Span | None], int] = {}
         rows = []
         for term in terms(self.tree, self.convention, self.phase, self._plan, expand=True):
             key = (term.stream, term.span)
             if key not in amounts:  # twice the pairs, so that half of them stays whole
                 amounts[key] = _amount(Work.of([(term.span, 2)], self.convention), term.stream, batch)
-            rows.append((term.path, term.kind, term.flops * amounts[key] // 2))
+            if term.experts is not None and assigned:
+                flops = term.flops // term.experts.top_k * assigned[term.experts.path]
+            else:
+                flops = term.flops * amounts[key] // 2
+            rows.append((term.path, term.kind, flops))
         return Breakdown(rows)
 
     def _read(self, seq_lens: Any, images: Any, audios: Any) -> _Batch:
@@ -238,6 +311,10 @@ def _amount(work: Work, stream: Stream, batch: _Batch) -> int:
     if stream.source == "image":
         return work.total_images(batch.images, stream.every, stream.extra)
     return work.total(_thinned(batch.text if stream.source == "text" else batch.audios, stream))
+
+
+def _tokens(batch: _Batch) -> int:
+    return sum(map(int, batch.text)) if isinstance(batch.text, list) else int(batch.text.values.sum())
 
 
 def _thinned(lengths: list[int] | Long, stream: Stream) -> list[int] | Long:

@@ -15,7 +15,7 @@ class Options(BaseModel):
     """A frozen value with named, checked fields. Raises InvalidOption for a field that does not
     exist or does not fit."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -28,5 +28,8 @@ def _explain(name: str, error: ValidationError) -> str:
     problems = []
     for problem in error.errors(include_url=False):
         place = ".".join((name, *map(str, problem["loc"])))
-        problems.append(f"{place}: found {problem['input']!r}, expected: {problem['msg']}")
+        if problem["type"] == "value_error":  # a ValueError of a validator, which says what it expected
+            problems.append(f"{place}: {problem['ctx']['error']}")
+        else:
+            problems.append(f"{place}: found {problem['input']!r}, expected: {problem['msg']}")
     return "; ".join(problems)

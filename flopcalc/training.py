@@ -42,6 +42,8 @@ class Training(Options):
             no more than its adapters.
         frozen: patterns of names that do not learn, taken out of `trained`.
         lora: adapters, as a `Lora` or a live `peft.LoraConfig`.
+        recompute: activations computed again in the backward pass: "full", "selective" (attention
+            cores alone) or the fraction of the forward pass, in [0, 1]. Changes `hardware_flops()` alone.
 
     A pattern is a name or a glob (`*` crosses dots), and covers everything under it:
     `model.visual`, `model.layers.[0-3]`, `*.mlp`. One that matches nothing is an InvalidOption. Tied
@@ -51,6 +53,15 @@ class Training(Options):
     trained: tuple[str, ...] | None = None
     frozen: tuple[str, ...] = ()
     lora: Lora | None = None
+    recompute: float | Literal["full", "selective"] | None = None
+
+    @field_validator("recompute", mode="before")
+    @classmethod
+    def _check_recompute(cls, share: Any) -> Any:
+        known = share is None or (isinstance(share, str) and share in ("full", "selective"))
+        if known or (isinstance(share, (int, float)) and 0 <= share <= 1):
+            return share
+        raise ValueError(f"found {share!r}, expected 'full', 'selective' or a fraction of the forward pass in [0, 1]")
 
     @property
     def everything(self) -> bool:
