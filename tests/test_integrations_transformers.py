@@ -280,7 +280,7 @@ def test_the_last_log_closes_what_is_open(tmp_path):
 
 def _rank(rank: int, folder: Any, port: int) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     torch.set_num_threads(1)
     flopcalc.register_device("cpu", {"bf16": PEAK * (1 + rank)})
     trainer, _, recorder = build(folder, ddp_backend="gloo")
