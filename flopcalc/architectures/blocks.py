@@ -330,11 +330,11 @@ def mamba2(
     convolved = inner + 2 * groups * state
     return Module(
         in_proj=Linear(hidden, inner + convolved + heads, bias),
-        conv1d=Conv1d(convolved, taps, conv_bias),
+        conv1d=Conv1d(convolved, taps, conv_bias, kind="scan_conv"),
         dt_bias=Weight((heads,)),
         A_log=Weight((heads,)),
         D=Weight((heads,)),
-        scan=Mamba2(heads, head_dim, state),
+        scan=Mamba2(heads, head_dim, state, hidden),
         norm=Norm(inner) if norm else None,
         out_proj=Linear(inner, hidden, bias if out_bias is None else out_bias),
     )

@@ -63,12 +63,12 @@ def falcon_h1(c: FalconH1Config) -> Module:
         self_attn=attention(c, Full(), bias=c.attention_bias),
         pre_ff_layernorm=Norm(c.hidden_size),
         feed_forward=mlp(c.hidden_size, c.intermediate_size, bias=c.mlp_bias),
-    )
+    ).reading(self_attn="input_layernorm")
     return Module(
         model=Module(
             embed_tokens=Embedding(c.vocab_size, c.hidden_size),
             layers=Layers([layer] * c.num_hidden_layers),
-            final_layernorm=Norm(c.hidden_size),
+            final_layernorm=Norm(c.hidden_size, "final_norm"),
         ),
         lm_head=lm_head(c, "model.embed_tokens.weight" if c.tie_word_embeddings else None),
     )

@@ -50,7 +50,7 @@ def build(c: Mamba2Config) -> Module:
         backbone=Module(
             embeddings=Embedding(c.vocab_size, c.hidden_size),
             layers=Layers([layer] * c.num_hidden_layers),
-            norm_f=Norm(c.hidden_size),
+            norm_f=Norm(c.hidden_size, "final_norm"),
         ),
         lm_head=lm_head(c, "backbone.embeddings.weight" if c.tie_word_embeddings else None),
     )

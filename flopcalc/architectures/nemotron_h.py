@@ -14,6 +14,7 @@ from flopcalc.architectures.blocks import (
     lm_head,
     mamba2,
     plain_mlp,
+    router,
 )
 from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
@@ -63,7 +64,7 @@ def latent_moe(c: NemotronHConfig) -> Module:
     hidden, num_experts, width = c.hidden_size, c.n_routed_experts, c.moe_intermediate_size
     latent = c.moe_latent_size or hidden
     return Module(
-        gate=Linear(hidden, num_experts, kind="router"),
+        gate=router(hidden, num_experts),
         fc1_latent_proj=Linear(hidden, latent, c.mlp_bias) if c.moe_latent_size else None,
         experts=Routed(
             num_experts,
@@ -73,7 +74,7 @@ def latent_moe(c: NemotronHConfig) -> Module:
         ),
         fc2_latent_proj=Linear(latent, hidden, c.mlp_bias) if c.moe_latent_size else None,
         shared_experts=plain_mlp(hidden, c.moe_shared_expert_intermediate_size or c.intermediate_size, bias=c.mlp_bias),
-    )
+    ).reading("gate", "fc1_latent_proj", "shared_experts", fc2_latent_proj="experts")
 
 
 def mixer(c: NemotronHConfig, kind: str) -> Module:
@@ -97,6 +98,8 @@ def mixer(c: NemotronHConfig, kind: str) -> Module:
 def nemotron_h(c: NemotronHConfig) -> Module:
     layers = each(lambda kind: Module(norm=Norm(c.hidden_size), mixer=mixer(c, kind)), c.layers_block_type)
     return Module(
-        model=Module(embeddings=Embedding(c.vocab_size, c.hidden_size), layers=layers, norm_f=Norm(c.hidden_size)),
+        model=Module(
+            embeddings=Embedding(c.vocab_size, c.hidden_size), layers=layers, norm_f=Norm(c.hidden_size, "final_norm")
+        ),
         lm_head=lm_head(c, None),  # tie_word_embeddings has no effect here
     )

@@ -82,7 +82,8 @@ class Qwen3NextConfig(DeltaNetDecoder):
 
 def gated_delta_net(c: DeltaNetDecoder, **projections: Linear) -> Module:
     """The delta rule over `linear_num_value_heads` states; each key head serves several value heads.
-    `projections` emit query, key, value, output gate z, and per head the rate b and the decay a."""
+    `projections`, that of query, key and value first, also emit the output gate z and, per head, the
+    rate b and the decay a."""
     heads = c.linear_num_value_heads
     return Module(
         **projections,
@@ -92,7 +93,7 @@ def gated_delta_net(c: DeltaNetDecoder, **projections: Linear) -> Module:
         recurrence=DeltaRule(heads, c.linear_key_head_dim, c.linear_value_head_dim),
         norm=Norm(c.linear_value_head_dim),
         out_proj=Linear(c.value_width, c.hidden_size),
-    ).reading(*projections)
+    ).reading(*projections, conv1d=next(iter(projections)))
 
 
 def gated_attention(c: DeltaNetDecoder) -> Module:

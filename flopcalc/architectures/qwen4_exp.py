@@ -106,7 +106,7 @@ def ngram_rows(c: Qwen4ExpTextConfig, index: int) -> int:
 def per_layer_embedding(c: Qwen4ExpTextConfig, index: int) -> Module:
     """Embeddings of the n-grams that end at a token, gated by its residual streams, then convolved."""
     width = c.hc_count * c.hidden_size
-    table = Embedding(ngram_rows(c, index), c.ple_embed_dim // c.ngram_heads)
+    table = Embedding(ngram_rows(c, index), c.ple_embed_dim // c.ngram_heads, kind="lookup")
     return Module(
         ple_embedding=Module(ngram_embedding=table),
         key_proj=Linear(c.ple_embed_dim, width),
@@ -115,7 +115,7 @@ def per_layer_embedding(c: Qwen4ExpTextConfig, index: int) -> Module:
         norm_query=Norm(width),
         norm_conv=Norm(width),
         conv1d=Conv1d(width, c.ple_conv_kernel_size),
-    )
+    ).reading("norm_query", value_proj="ple_embedding")
 
 
 def gated_residual(c: Qwen4ExpTextConfig, *, injects: bool = True) -> Module:
@@ -127,7 +127,7 @@ def gated_residual(c: Qwen4ExpTextConfig, *, injects: bool = True) -> Module:
         input_mix_weight_down=Linear(width, c.hc_lowrank, kind="stream_map"),
         input_mix_weight_up=Linear(c.hc_lowrank, width, kind="stream_map"),
         block_inject_weight=Linear(width, c.hc_count, kind="stream_map") if injects else None,
-    )
+    ).reading(block_inject_weight="hc_norm")
 
 
 def indexed_attention(c: Qwen4ExpTextConfig) -> Module:
