@@ -278,11 +278,13 @@ class DeltaRule(Mixer):
 
 @dataclass(frozen=True, slots=True)
 class Mamba2(Mixer):
-    """Mamba-2 scan: a state of head_dim x state per head, updated and read out."""
+    """Mamba-2 scan: a state of head_dim x state per head, updated and read out; `hidden` is the
+    width of the tokens that its layer reads."""
 
     heads: int
     head_dim: int
     state: int
+    hidden: int
 
 
 @dataclass(frozen=True, slots=True)
