@@ -6,6 +6,8 @@ computes, and counted by torch's operator counter. What a model costs per token 
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -197,3 +199,19 @@ def test_falcon_h1_attends_and_scans_in_every_layer() -> None:
     kinds = FlopCounter(FALCON | {"num_hidden_layers": 3}, phase="forward").breakdown([TOKENS]).by_kind()
     assert kinds["mamba2"] == 3 * 3_840
     assert kinds["attention"] == 3 * TOKENS * TOKENS * 4 * 32 * 128  # 32 query heads of 4096 / 32
+
+
+def test_the_documented_constants_are_those_of_the_presets() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "recurrences.md").read_text(encoding="utf-8")
+    table = text.partition("## The constants")[2]
+    documented: dict[str, list[int]] = {}
+    for row in re.findall(r"^\| (`.*) \|$", table, re.MULTILINE):
+        names, *cells = row.split(" | ")
+        constants = [int(re.match(r"\d+", cell)[0]) for cell in cells]  # type: ignore[index]
+        documented |= dict.fromkeys(re.findall(r"`([\w-]+)`", names), constants)
+    assert "all others: weights only | 0 | 0 | 0" in table
+    for name, convention in CONVENTIONS.items():
+        delta_rule, mamba2, others = documented.pop(name, [0, 0, 0])
+        assert (3 * convention.delta_rule, 3 * convention.mamba2) == (delta_rule, mamba2), name
+        assert 3 * convention.mamba == 3 * convention.linear_attention == others, name
+    assert not documented, "no such preset"
