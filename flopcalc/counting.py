@@ -18,15 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import cached_property
-from math import prod
 from typing import Any, Literal, NamedTuple, get_args
 
 from flopcalc.batch import Grid, Long, read_images, read_lengths
 from flopcalc.conventions import Convention, get_convention
 from flopcalc.errors import InvalidBatch, InvalidOption
 from flopcalc.estimators import describe
+from flopcalc.reading import SHOWN_AS, counted_params, counted_stream, read_pairs
 from flopcalc.routing import read_routing
-from flopcalc.spans import Span
+from flopcalc.spans import Rule, Span
 from flopcalc.training import Gradient, Plan, Training, plan
 from flopcalc.tree import (
     TEXT,
@@ -46,7 +46,7 @@ from flopcalc.tree import (
 )
 from flopcalc.work import Work
 
-__all__ = ["Breakdown", "FlopCounter", "Phase", "estimate_flops"]
+__all__ = ["Breakdown", "FlopCounter", "Phase", "Term", "estimate_flops", "gather", "terms"]
 
 Phase = Literal["train", "forward"]
 
@@ -61,6 +61,8 @@ class Term(NamedTuple):
     flops: int
     experts: Experts | None = None
     """The routed experts that the leaf is part of."""
+    rule: Rule = "dense"
+    """Which pairs of the span count."""
 
 
 class Experts(NamedTuple):
@@ -76,18 +78,31 @@ def terms(
 ) -> Iterator[Term]:
     """The work of every leaf, each convention knob applied; equal layers at once unless `expand`
     or a training plan tells them apart. Without a plan, everything is trained."""
-    for visit in walk(tree, expand=expand or plan is not None):
+    visits = list(walk(tree, expand=expand or plan is not None))
+    forward_only = () if convention.delta_backward else tuple(_delta_rule_modules(visits))
+    for visit in visits:
+        stream = counted_stream(visit, convention)
+        if stream is None:
+            continue
+        run = "forward" if visit.path.startswith(forward_only) else phase
         if isinstance(visit.leaf, Mixer):
             gradient = plan.gradients[visit.path] if plan is not None else Gradient(input=True)
-            yield from _mixer_terms(visit, convention, phase, gradient)
+            yield from _mixer_terms(visit, convention, run, gradient)
             continue
-        backward = phase == "train" and (visit.grad or convention.indexer_weights == "trained")
+        if not visit.grad and convention.indexer_weights == "none":
+            continue
+        backward = run == "train" and (visit.grad or convention.indexer_weights == "trained")
         for tensor, passes in _weight_passes(visit, plan):
-            if tensor.kind in convention.weights:
-                flops = 2 * visit.active(prod(tensor.shape)) * (passes if backward else 1) * visit.times
+            if params := counted_params(visit, tensor, convention):
+                flops = 2 * params * (passes if backward else 1) * visit.times
                 path = ".".join(filter(None, (visit.path, tensor.name)))
-                experts = Experts(visit.experts, visit.num_experts, visit.top_k) if visit.experts is not None else None
-                yield Term(path, tensor.kind, visit.stream, None, flops, experts)
+                routed = visit.experts is not None and convention.experts == "active"
+                experts = Experts(visit.experts or "", visit.num_experts, visit.top_k) if routed else None
+                yield Term(path, SHOWN_AS.get(tensor.kind, tensor.kind), stream, None, flops, experts)
+
+
+def _delta_rule_modules(visits: list[Visit]) -> Iterator[str]:
+    return (visit.path.rpartition(".")[0] + "." for visit in visits if isinstance(visit.leaf, DeltaRule))
 
 
 def _weight_passes(visit: Visit, plan: Plan | None) -> Iterator[tuple[Tensor, int]]:
@@ -106,28 +121,47 @@ def _mixer_terms(visit: Visit, convention: Convention, phase: Phase, gradient: G
     backward = phase == "train" and (visit.grad or convention.indexer_scores == "trained")
     passes = 3 if backward and gradient.input else 1
 
-    def term(kind: str, flops: int, span: Span | None = None) -> Term:
-        return Term(visit.path, kind, visit.stream, span, flops * visit.times)
+    def term(kind: str, flops: int) -> Term:
+        return Term(visit.path, kind, visit.stream, None, flops * visit.times)
+
+    def pair_terms(kind: str, flops: int, span: Span) -> Iterator[Term]:
+        for part in span.parts():
+            counted, rule, divisor = read_pairs(part, convention, indexer=kind == "index_scores")
+            if divisor:  # exact: `flops` is even
+                yield Term(visit.path, kind, visit.stream, counted, flops * visit.times // divisor, None, rule)
 
     match visit.leaf:
-        case Attention(heads, qk_dim, v_dim, span):
+        case Attention(heads, qk_dim, v_dim, span, absorbed):
+            if convention.latent_core == "absorbed" and absorbed is not None:
+                qk_dim, v_dim = absorbed
+            elif convention.latent_core == "query_width":
+                v_dim = qk_dim
             query, key, value, weights = (backward and operand for operand in gradient.operands)
             scores = 1 + query + key  # each operand's gradient is one more product of the same size
             values = 1 + weights + value
-            flops = 2 * heads * (qk_dim * scores + v_dim * values)
-            yield from (term("attention", flops, part) for part in span.parts())
-        case IndexScores(heads, dim, span):
-            yield from (term("index_scores", 2 * heads * dim * passes, part) for part in span.parts())
+            softmax = convention.softmax * (1 + 2 * weights)
+            yield from pair_terms("attention", heads * (2 * qk_dim * scores + 2 * v_dim * values + softmax), span)
+        case IndexScores(heads, dim, span) if convention.indexer_scores != "none":
+            dim += convention.indexer_head_sum
+            yield from pair_terms("index_scores", 2 * heads * dim * passes, span)
+        case IndexScores():
+            pass
         case DeltaRule(heads, key_dim, value_dim):
+            if convention.delta_state == "value_value":
+                key_dim = value_dim
             yield term("delta_rule", convention.delta_rule * heads * key_dim * value_dim * passes)
-        case Mamba2(heads, head_dim, state):
-            yield term("mamba2", convention.mamba2 * heads * head_dim * state * passes)
+        case Mamba2(heads, head_dim, state, hidden):
+            inner = heads * head_dim
+            width = 2 * hidden if convention.mamba2_width == "twice_hidden" else inner
+            projections = 2 * 3 * hidden * (width - inner)  # in_proj has two such rows for out_proj's one column
+            yield term("mamba2", (convention.mamba2 * width * state + projections) * passes)
         case Mamba(channels, state):
             yield term("mamba", convention.mamba * channels * state * passes)
         case LinearAttention(heads, key_dim, value_dim):
             yield term("linear_attention", convention.linear_attention * heads * key_dim * value_dim * passes)
         case StreamMix(streams, width):
-            yield term("stream_mix", 2 * streams * streams * width * passes if convention.stream_mix else 0)
+            flops = 2 * streams * streams * width if convention.stream_mix else 0
+            yield term("stream_mix", (flops + convention.stream_vectors * streams * width) * passes)
         case leaf:
             raise TypeError(f"no counting rule for {leaf!r}")
 
@@ -162,16 +196,15 @@ class FlopCounter:
         self.phase: Phase = phase
         self.tree = config if isinstance(config, Node) else describe(config)
         self.training = training or Training()
-        self._plan = _plan(self.tree, self.convention, phase, self.training)
-        self._work = self._gather(terms(self.tree, self.convention, phase, self._plan))
+        self._rules = self.convention.for_model(getattr(self.tree, "model_type", None))
+        self._plan = _plan(self.tree, self._rules, phase, self.training)
+        self._work = gather(self.terms())
         self._text = self._work[TEXT]
         self._text_only = len(self._work) == 1
 
-    def _gather(self, terms: Iterable[Term]) -> dict[Stream, Work]:
-        gathered: dict[Stream, list[tuple[Span | None, int]]] = {TEXT: []}
-        for term in terms:
-            gathered.setdefault(term.stream, []).append((term.span, term.flops))
-        return {stream: Work.of(items, self.convention) for stream, items in gathered.items()}
+    def terms(self, *, expand: bool = False) -> Iterator[Term]:
+        """The work of every leaf, equal layers at once unless `expand`."""
+        return terms(self.tree, self._rules, self.phase, self._plan, expand=expand)
 
     def __call__(self, seq_lens: Any, images: Any = None, audios: Any = None, *, routing: Any = None) -> int:
         """Total FLOPs of a batch, exact.
@@ -219,14 +252,14 @@ class FlopCounter:
 
     @cached_property
     def _attention_again(self) -> dict[Stream, Work]:
-        forward = terms(self.tree, self.convention, "forward")
-        return self._gather(term for term in forward if term.kind == "attention")
+        forward = terms(self.tree, self._rules, "forward")
+        return gather(term for term in forward if term.kind == "attention")
 
     @cached_property
     def _experts(self) -> dict[Experts, int]:
         """FLOPs a token of the routed experts of each MoE layer."""
         found: dict[Experts, int] = {}
-        for term in terms(self.tree, self.convention, self.phase, self._plan, expand=True):
+        for term in self.terms(expand=True):
             if term.experts is not None:
                 found[term.experts] = found.get(term.experts, 0) + term.flops
         return found
@@ -263,12 +296,12 @@ class FlopCounter:
         """The total's parts, by module and by kind. The arguments are those of a call."""
         batch = self._read(seq_lens, images, audios)
         assigned = {} if routing is None else self._read_routing(routing, _tokens(batch))
-        amounts: dict[tuple[Stream, Span | None], int] = {}
+        amounts: dict[tuple[Stream, Span | None, Rule], int] = {}
         rows = []
-        for term in terms(self.tree, self.convention, self.phase, self._plan, expand=True):
-            key = (term.stream, term.span)
+        for term in self.terms(expand=True):
+            key = (term.stream, term.span, term.rule)
             if key not in amounts:  # twice the pairs, so that half of them stays whole
-                amounts[key] = _amount(Work.of([(term.span, 2)], self.convention), term.stream, batch)
+                amounts[key] = _amount(Work.of([(term.span, term.rule, 2)]), term.stream, batch)
             if term.experts is not None and assigned:
                 flops = term.flops // term.experts.top_k * assigned[term.experts.path]
             else:
@@ -276,10 +309,13 @@ class FlopCounter:
             rows.append((term.path, term.kind, flops))
         return Breakdown(rows)
 
+    @cached_property
+    def _sources(self) -> frozenset[str]:
+        return frozenset(visit.stream.source for visit in walk(self.tree))
+
     def _read(self, seq_lens: Any, images: Any, audios: Any) -> _Batch:
-        sources = {stream.source for stream in self._work}
         for name, source, given in (("images", "image", images), ("audios", "audio", audios)):
-            if given is not None and source not in sources:
+            if given is not None and source not in self._sources:
                 raise InvalidBatch(f"{name}: given, but this model has no {source} tower; leave {name} out")
         return _Batch(
             read_lengths(seq_lens),
@@ -288,9 +324,19 @@ class FlopCounter:
         )
 
 
+def gather(terms: Iterable[Term]) -> dict[Stream, Work]:
+    """The summed work of each stream."""
+    gathered: dict[Stream, list[tuple[Span | None, Rule, int]]] = {TEXT: []}
+    for term in terms:
+        gathered.setdefault(term.stream, []).append((term.span, term.rule, term.flops))
+    return {stream: Work.of(items) for stream, items in gathered.items()}
+
+
 def _plan(tree: Node, convention: Convention, phase: Phase, training: Training) -> Plan | None:
     """The plan of a training, or None where all passes are run by everything."""
-    if phase == "forward":
+    if convention.frozen == "ignore":
+        needed = False
+    elif phase == "forward":
         needed = training.lora is not None  # adapters run too
     else:
         raw_inputs = convention.input_gradient == "autograd" and any(

@@ -6,12 +6,12 @@ every other span, a coefficient times its summed pairs: a handful of sums per ba
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import mul
 from typing import Any, NamedTuple
 
 from flopcalc.batch import Grid, Long
-from flopcalc.conventions import Convention
-from flopcalc.spans import Bidirectional, BidirectionalWindow, Chunk, Full, Rule, Span, Window
+from flopcalc.spans import Bidirectional, Chunk, Full, Rule, Span
 
 __all__ = ["Work"]
 
@@ -27,26 +27,22 @@ class Work(NamedTuple):
     spans: tuple[tuple[int, Span, Rule], ...]
 
     @classmethod
-    def of(cls, items: list[tuple[Span | None, int]], convention: Convention) -> Work:
-        """Gather (span, FLOPs per token or pair): quadratic spans become coefficients of n*n and n."""
+    def of(cls, items: Iterable[tuple[Span | None, Rule, int]]) -> Work:
+        """Gather (span, rule, FLOPs per token or pair): quadratic spans become coefficients of n*n
+        and n."""
         linear = square = 0
-        spans: dict[Span, int] = {}
-        rule: Rule = "dense" if convention.pairs == "half" else convention.pairs
-        for span, flops in items:
-            if convention.window == "ignore" and isinstance(span, (Window, Chunk, BidirectionalWindow)):
-                span = Bidirectional() if isinstance(span, BidirectionalWindow) else Full()
-            if convention.pairs == "half" and not isinstance(span, (Bidirectional, BidirectionalWindow, type(None))):
-                flops //= 2  # exact: 2 * heads * dims is even
+        spans: dict[tuple[Span, Rule], int] = {}
+        for span, rule, flops in items:
             if span is None:
                 linear += flops
-            elif isinstance(span, Bidirectional) or (isinstance(span, Full) and rule != "exact"):
+            elif type(span) is Bidirectional or (isinstance(span, Full) and rule != "exact"):
                 square += flops
             elif isinstance(span, Full):  # n(n+1)/2
                 square += flops // 2
                 linear += flops // 2
             else:
-                spans[span] = spans.get(span, 0) + flops
-        return cls(linear, square, tuple((flops, span, rule) for span, flops in spans.items()))
+                spans[span, rule] = spans.get((span, rule), 0) + flops
+        return cls(linear, square, tuple((flops, span, rule) for (span, rule), flops in spans.items()))
 
     def total(self, lengths: list[int] | Long) -> int:
         """FLOPs of documents of these lengths, exact."""
@@ -67,7 +63,7 @@ class Work(NamedTuple):
         if longest >= 2**31:  # pairs would leave 64 bits
             return self.total(values.tolist())
         flops = self.linear * int(values.sum())
-        small = longest * longest * len(values) < _INT64
+        small = (longest + 1) ** 2 * len(values) < _INT64
         if self.square:
             squares = np.einsum("i,i", values, values) if small else _wide_sum(values * values)
             flops += self.square * int(squares)
@@ -84,13 +80,31 @@ class Work(NamedTuple):
             lengths = [int(n) for n in lengths]
             lengths = Long(np.array(lengths, dtype=object), max(lengths, default=0))
         values, longest = lengths
-        bound = self.linear * longest + (self.square + sum(flops for flops, _, _ in self.spans)) * longest**2
+        bound = self.linear * longest + self.square * longest**2
+        bound += sum(flops * span.pairs(longest, rule) for flops, span, rule in self.spans)
         values = values.astype(object if bound >= _INT64 or longest >= 2**31 else np.int64, copy=False)
         flops = self.linear * values
         if self.square:
             flops = flops + self.square * values * values
         for coefficient, span, rule in self.spans:
             flops = flops + coefficient * span.pairs(values, rule, np.minimum)
+        return flops
+
+    def beyond(self, cached: int, total: int, *, wide: bool) -> int:
+        """FLOPs of the last tokens of a document of `total`, of which `cached` are computed already.
+
+        Args:
+            wide: whether each of them counts as reading as many keys as the last one, or the whole
+                counts less its cached part.
+        """
+        new = total - cached
+        flops = self.linear * new + self.square * (new * total if wide else total**2 - cached**2)
+        for coefficient, span, rule in self.spans:
+            if wide and rule in ("dense", "masked") and total:
+                pairs = _wide_pairs(span, rule, cached, total)
+            else:
+                pairs = span.pairs(total, rule) - span.pairs(cached, rule)
+            flops += coefficient * pairs
         return flops
 
     def total_images(self, grids: list[Grid], every: int, extra: int) -> int:
@@ -103,6 +117,15 @@ class Work(NamedTuple):
             for coefficient, span, rule in self.spans:
                 flops += coefficient * span.grid_pairs(grid, tokens, rule)
         return flops
+
+
+def _wide_pairs(span: Span, rule: Rule, cached: int, total: int) -> int:
+    """Pairs of the queries after `cached`, each reading what the last one of its kind reads."""
+    pairs = int(span.pairs(total, rule))
+    if rule == "dense" and isinstance(span, Chunk):  # what the cached queries of each chunk would read
+        begun = cached % span.size
+        return pairs - (cached - begun) * span.size - begun * min(span.size, total - cached + begun)
+    return (total - cached) * (pairs // total)
 
 
 def _wide_sum(values: Any) -> int:
