@@ -22,6 +22,15 @@ UNBUILDABLE: dict[str, str] = {}
 NOT_RUN: dict[str, str] = {}
 """Types whose forward pass cannot run on meta, and why: weights and shapes are still compared."""
 
+INDEXED = {
+    "indexer_n_heads": 4,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 128,
+    "indexer_budget": 64,
+    "indexer_compress_ratio": 4,
+    "num_hidden_layers": 4,  # its indexer loops over every query
+}
+
 BASE: dict[str, dict[str, object]] = {
     "deepseek_v2": {"num_experts_per_tok": 6, "moe_intermediate_size": 1408},
     "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6, "first_k_dense_replace": 1},
@@ -29,6 +38,8 @@ BASE: dict[str, dict[str, object]] = {
     "hunyuan_v1_moe": {"head_dim": 128, "num_experts": 16, "moe_topk": 4},
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
+    "qwen4_exp": {"text_config": INDEXED},
+    "qwen4_exp_text": INDEXED,
 }
 """The smallest change that lets transformers build the default config of a type."""
 
