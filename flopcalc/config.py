@@ -22,6 +22,7 @@ from flopcalc.errors import FlopcalcError, InvalidConfig
 __all__ = ["Count", "Schema", "Size", "aliases", "legacy", "read_config"]
 
 _LARGEST_FILE_BYTES = 32 * 2**20
+_MOST_LAYERS = 100_000
 
 Size = Annotated[int, Field(gt=0, lt=2**40)]
 """A dimension: a whole number above zero."""
@@ -51,6 +52,9 @@ class Schema(BaseModel):
 
     @model_validator(mode="after")
     def _derive(self) -> Schema:
+        for name, value in self:  # before anything is built layer by layer
+            if ("layers" in name or name == "depth") and isinstance(value, int) and value > _MOST_LAYERS:
+                raise ValueError(f"{name}: found {value}, expected at most {_MOST_LAYERS} layers")
         self.derive()
         return self
 
