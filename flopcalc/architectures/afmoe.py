@@ -53,7 +53,7 @@ def afmoe(c: AfmoeConfig) -> Module:
 
     def layer(kind: tuple[str, bool]) -> Module:
         attends, sparse = kind
-        gate = Linear(hidden, c.num_attention_heads * c.head_dim)
+        gate = Linear(hidden, c.num_attention_heads * c.head_dim, kind="output_gate")
         return Module(
             input_layernorm=Norm(hidden),
             self_attn=attention(

@@ -187,11 +187,12 @@ def attention(
     those that work on what the core gives out in `after_core`.
     """
     heads, kv_heads, dim = c.num_attention_heads, c.num_key_value_heads, c.head_dim
-    normed_heads = (heads, kv_heads) if qk_norm == "all_heads" else (1, 1)
-    if qk_norm:
-        extra = {"q_norm": Norm(normed_heads[0] * dim), "k_norm": Norm(normed_heads[1] * dim)} | extra
+    if qk_norm == "all_heads":
+        extra = {"q_norm": Norm(heads * dim, "head_norm"), "k_norm": Norm(kv_heads * dim, "head_norm")} | extra
+    elif qk_norm:
+        extra = {"q_norm": Norm(dim, "head_norm", heads), "k_norm": Norm(dim, "head_norm", kv_heads)} | extra
     return Module(
-        q_proj=Linear(c.hidden_size, heads * dim * (2 if gate else 1), bias),
+        q_proj=Linear(c.hidden_size, heads * dim * (2 if gate else 1), bias, "gated_query" if gate else "linear"),
         k_proj=Linear(c.hidden_size, kv_heads * dim, bias),
         v_proj=Linear(c.hidden_size, kv_heads * dim, bias),
         **extra,
@@ -213,16 +214,18 @@ def mla(c: Any, span: Span, **extra: Node | None) -> Module:
     else:
         queries = {
             "q_a_proj": Linear(c.hidden_size, c.q_lora_rank, c.attention_bias),
-            "q_a_layernorm": Norm(c.q_lora_rank),
+            "q_a_layernorm": Norm(c.q_lora_rank, "latent_norm"),
             "q_b_proj": Linear(c.q_lora_rank, heads * qk_dim),
         }
     return Module(
         **queries,
         kv_a_proj_with_mqa=Linear(c.hidden_size, c.kv_lora_rank + c.qk_rope_head_dim, c.attention_bias),
-        kv_a_layernorm=Norm(c.kv_lora_rank),
+        kv_a_layernorm=Norm(c.kv_lora_rank, "latent_norm"),
         kv_b_proj=Linear(c.kv_lora_rank, heads * (c.qk_nope_head_dim + c.v_head_dim)),
         **extra,
-        core=Attention(heads, qk_dim, c.v_head_dim, span),
+        core=Attention(
+            heads, qk_dim, c.v_head_dim, span, absorbed=(c.kv_lora_rank + c.qk_rope_head_dim, c.kv_lora_rank)
+        ),
         o_proj=Linear(heads * c.v_head_dim, c.hidden_size, c.attention_bias),
     ).reading("kv_a_proj_with_mqa", kv_a_layernorm="kv_a_proj_with_mqa", kv_b_proj="kv_a_layernorm")
 
@@ -342,7 +345,7 @@ def mamba2(
 
 def backbone(c: Any, layers: Layers, **parts: Node | None) -> Module:
     """embed_tokens, layers and norm; further parts, or another norm, come as keywords."""
-    parts = {"norm": Norm(c.hidden_size)} | parts
+    parts = {"norm": Norm(c.hidden_size, "final_norm")} | parts
     return Module(embed_tokens=Embedding(c.vocab_size, c.hidden_size), layers=layers, **parts)
 
 

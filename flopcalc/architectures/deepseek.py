@@ -19,7 +19,7 @@ from flopcalc.architectures.blocks import (
 )
 from flopcalc.config import Count, Size, aliases
 from flopcalc.estimators import register
-from flopcalc.spans import Full, Window
+from flopcalc.spans import Full, TopK
 from flopcalc.tree import IndexScores, LayerNorm, Linear, Module
 
 
@@ -135,7 +135,7 @@ def indexer(c: Any) -> Module:
 @register("deepseek_v32", DeepseekV32Config)
 def deepseek_v32(c: DeepseekV32Config) -> Module:
     def layer(kind: str) -> Module:
-        self_attn = mla(c, Window(c.index_topk), indexer=indexer(c))
+        self_attn = mla(c, TopK(c.index_topk), indexer=indexer(c))
         return decoder_layer(
             c.hidden_size, self_attn=self_attn, mlp=dense_or_sparse(c, kind, c.n_routed_experts, c.n_shared_experts)
         )

@@ -117,10 +117,10 @@ def self_attention(c: DeepseekV4Config, kind: str) -> Module:
         pool = compressor(c, kind, dim)
     return Module(
         q_a_proj=Linear(hidden, c.q_lora_rank),
-        q_a_norm=Norm(c.q_lora_rank),
+        q_a_norm=Norm(c.q_lora_rank, "latent_norm"),
         q_b_proj=Linear(c.q_lora_rank, heads * dim),
         kv_proj=Linear(hidden, dim),
-        kv_norm=Norm(dim),
+        kv_norm=Norm(dim, "latent_norm"),
         compressor=pool,
         sinks=Weight((heads,)),
         core=Attention(heads, dim, dim, span),

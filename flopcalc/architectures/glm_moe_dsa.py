@@ -7,7 +7,7 @@ from flopcalc.architectures.blocks import causal_lm, check_types, decoder_layer,
 from flopcalc.architectures.deepseek import DeepseekV32Config, indexer
 from flopcalc.config import Count, Size, legacy
 from flopcalc.estimators import register
-from flopcalc.spans import Window
+from flopcalc.spans import TopK
 from flopcalc.tree import Module
 
 
@@ -46,7 +46,7 @@ class GlmMoeDsaConfig(DeepseekV32Config):
 def glm_moe_dsa(c: GlmMoeDsaConfig) -> Module:
     def layer(kind: tuple[str, str]) -> Module:
         indexing, mlp = kind
-        self_attn = mla(c, Window(c.index_topk), indexer=indexer(c) if indexing == "full" else None)
+        self_attn = mla(c, TopK(c.index_topk), indexer=indexer(c) if indexing == "full" else None)
         return decoder_layer(
             c.hidden_size, self_attn=self_attn, mlp=dense_or_sparse(c, mlp, c.n_routed_experts, c.n_shared_experts)
         )

@@ -72,7 +72,9 @@ def laguna(c: LagunaConfig) -> Module:
                 c.span(attends),
                 bias=c.attention_bias,
                 qk_norm=True,
-                after_core={"g_proj": Linear(hidden, heads if gate_per_head else heads * c.head_dim)},
+                after_core={
+                    "g_proj": Linear(hidden, heads if gate_per_head else heads * c.head_dim, kind="output_gate")
+                },
             ).reading("g_proj"),
             mlp=sparse_mlp if mlp_type == "sparse" else mlp(hidden, c.intermediate_size),
         )

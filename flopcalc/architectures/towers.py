@@ -39,7 +39,7 @@ def merged(c: Any) -> Stream:
 
 def patch_embed(c: PatchTower, width: int, *, bias: bool = False) -> Module:
     """A strided convolution that turns a patch's pixels into one vector."""
-    return Module(proj=Conv(c.in_channels, width, c.patch, bias))
+    return Module(proj=Conv(c.in_channels, width, c.patch, bias, "patch_embedding"))
 
 
 def qkv_attention(width: int, heads: int, span: Span, *, bias: bool = True) -> Module:
@@ -84,7 +84,7 @@ def qwen3_tower(c: Qwen3VisionConfig, **parts: Node) -> Module:
     )
     return Module(
         patch_embed=patch_embed(c, c.hidden_size, bias=True),
-        pos_embed=Embedding(c.num_position_embeddings, c.hidden_size),
+        pos_embed=Embedding(c.num_position_embeddings, c.hidden_size, kind="lookup"),
         blocks=Layers([block] * c.depth),
         merger=patch_merger(c, c.hidden_size, c.out_hidden_size),
         **parts,
