@@ -33,7 +33,7 @@ class DeepseekV4Config(Stack):
     o_groups: Size = 8
     o_lora_rank: Size = 1024
     mlp_bias: bool = False
-    moe_intermediate_size: Size = aliases("intermediate_size", "moe_intermediate_size", default=2048)
+    intermediate_size: Size = aliases("intermediate_size", "moe_intermediate_size", default=2048)
     n_routed_experts: Size = aliases("num_local_experts", "n_routed_experts", default=256)
     num_experts_per_tok: Size = 6
     hc_mult: Size = 4
@@ -143,7 +143,7 @@ def hyper_connection(c: DeepseekV4Config) -> Module:
 
 @register("deepseek_v4", DeepseekV4Config)
 def deepseek_v4(c: DeepseekV4Config) -> Module:
-    hidden, width, streams = c.hidden_size, c.moe_intermediate_size, c.hc_mult
+    hidden, width, streams = c.hidden_size, c.intermediate_size, c.hc_mult
 
     def layer(kind: str) -> Module:
         return decoder_layer(
