@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flopcalc.hardware import Peak, peak_flops, register_device, resolve_peak
     from flopcalc.lengths import Documents, document_lengths
     from flopcalc.mfu import MfuMeter
+    from flopcalc.packing import balance, pack
 
 __version__ = "0.1.0"
 
@@ -51,10 +52,12 @@ __all__ = [
     "Training",
     "UnknownDevice",
     "UnsupportedModel",
+    "balance",
     "describe",
     "document_lengths",
     "estimate_flops",
     "is_supported",
+    "pack",
     "peak_flops",
     "register",
     "register_device",
@@ -66,7 +69,9 @@ _LAZY = {
     "Documents": "flopcalc.lengths",
     "MfuMeter": "flopcalc.mfu",
     "Peak": "flopcalc.hardware",
+    "balance": "flopcalc.packing",
     "document_lengths": "flopcalc.lengths",
+    "pack": "flopcalc.packing",
     "peak_flops": "flopcalc.hardware",
     "register_device": "flopcalc.hardware",
     "resolve_peak": "flopcalc.hardware",

@@ -1,0 +1,147 @@
+"""Dealing work into bins: the longest first, each to the least loaded bin (LPT, Graham 1969), in
+rounds of numpy.
+
+Work comes in descending order. Once the loads are sorted, a whole round can be dealt: the i-th item
+goes to the i-th lightest bin, as long as that bin is not heavier than the lightest one would be with
+the same item. Loads carry their bin's number in the low bits, so that one sort of plain integers
+orders both: no floats and no unstable ties, hence the same plan on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+__all__ = ["deal", "deal_under_cap", "fill"]
+
+_ROUNDS = 16  # of each fold, on the way up and down
+_LARGE = 32  # under a cap, items above this part of it are dealt with care
+_LIKE = 0.95
+_HASTE = 8
+
+
+def deal(work: Any, bins: int, *, evenly: bool = False) -> Any:
+    """The bin of each item of a descending int64 array of positive numbers. With as many items as
+    bins or more, no bin stays empty; `evenly`, all get as many, if the items allow.
+
+    Where a bin gets many items, those in the middle of the order are folded first: 2, 4, 8, ... of
+    them, a large with a small one, are dealt as one. The first items stay single, since they are
+    large; and so do the last, since they level what the others left.
+    """
+    bits = bins.bit_length()
+    loads = np.arange(bins)
+    chosen = np.empty(len(work), np.int64)
+    for start, stop, fold in _folds(len(work), bins):
+        items, column = _folded(work[start:stop], bins, fold)
+        at, into = 0, np.empty(len(items), np.int64)
+        while at < len(items):
+            loads.sort()
+            window = items[at : at + bins] << bits
+            dealt = len(window)
+            if not evenly and (heavier := loads[:dealt] - window > loads[0]).any():
+                dealt = int(heavier.argmax())
+            into[at : at + dealt] = loads[:dealt]
+            loads[:dealt] += window[:dealt]
+            at += dealt
+        into &= (1 << bits) - 1
+        chosen[start:stop] = _unfolded(into, column, bins, fold)
+    return chosen
+
+
+def _folds(num: int, bins: int) -> Iterator[tuple[int, int, int]]:
+    """(start, stop, items folded into one), from the largest items to the smallest."""
+    blocks, rest = divmod(num, bins)
+    ramp, fold = [], 1
+    while blocks > 2 * _ROUNDS * fold:
+        ramp.append((_ROUNDS * fold, fold))
+        blocks -= 2 * _ROUNDS * fold
+        fold *= 2
+    middle = (blocks // fold * fold, fold)
+    tail = (blocks % fold, 1)
+    start = 0
+    for length, size in (*ramp, middle, *reversed(ramp), tail):
+        if length:
+            yield start, start + length * bins, size
+            start += length * bins
+    if rest:
+        yield start, num, 1
+
+
+def _folded(work: Any, bins: int, fold: int) -> tuple[Any, Any]:
+    """Items of `fold` blocks of `bins` each, descending within their round, and their columns."""
+    if fold == 1:
+        return work, None
+    blocks = work.reshape(-1, fold, bins)
+    summed = blocks[:, ::2].sum(axis=1) + blocks[:, 1::2, ::-1].sum(axis=1)
+    bits = bins.bit_length()
+    keys = (summed << bits) | np.arange(bins)
+    keys.sort(axis=1)
+    keys = keys[:, ::-1]
+    return (keys >> bits).ravel(), keys & ((1 << bits) - 1)
+
+
+def _unfolded(into: Any, column: Any, bins: int, fold: int) -> Any:
+    if fold == 1:
+        return into
+    by_column = np.empty(column.shape, np.int64)
+    np.put_along_axis(by_column, column, into.reshape(column.shape), axis=1)
+    pair = np.stack([by_column, by_column[:, ::-1]], axis=1)
+    return np.tile(pair, (1, fold // 2, 1)).ravel()
+
+
+def deal_under_cap(work: Any, tokens: Any, loads: Any, cap: int) -> Any | None:
+    """As `deal`, item by item, onto `loads` that the bins hold already, and with at most `cap` tokens
+    in a bin. None where an item fits in no bin."""
+    bins = len(loads)
+    bits = bins.bit_length()
+    loads = (loads << bits) | np.arange(bins)
+    filled = np.zeros(bins, np.int64)
+    chosen = np.empty(len(work), np.int64)
+    at = 0
+    while at < len(work):
+        size = int(tokens[at])
+        order = loads[filled <= cap - size]
+        if len(order) == 0:
+            return None
+        order.sort()
+        items = work[at : at + len(order)] << bits
+        dealt = int(np.searchsorted(order[: len(items)] - items, order[0], "right"))
+        if size * _LARGE <= cap:  # nearly full bins would make rounds of one item: small ones go on
+            dealt = max(dealt, min(len(items), len(order) // _HASTE))
+        elif len(order) < bins:  # a bin without room for this item waits for one not much smaller
+            dealt = min(dealt, max(1, int(np.count_nonzero(tokens[at : at + dealt] > size * _LIKE))))
+        into = order[:dealt] & ((1 << bits) - 1)
+        loads[into] += items[:dealt]
+        filled[into] += tokens[at : at + dealt]
+        chosen[at : at + dealt] = into
+        at += dealt
+    return chosen
+
+
+def fill(tokens: Any, starts: Any, bins: int, cap: int) -> Any | None:
+    """As `deal`, item by item, tokens into bins of at most `cap`, in many groups at once.
+
+    Group g holds the items `starts[g]:starts[g + 1]`, descending; its bins are number g * bins on.
+    None where an item fits in no bin.
+    """
+    groups, bits = len(starts) - 1, bins.bit_length()
+    tokens = np.maximum(tokens, 1) << bits
+    full = (cap + 1 << bits) - 1
+    columns = np.arange(bins)
+    first = (np.arange(groups) * bins)[:, None]
+    loads = np.tile(columns, (groups, 1))
+    chosen = np.empty(len(tokens), np.int64)
+    at, end = starts[:-1, None], starts[1:, None]
+    while (live := at < end).any():
+        loads.sort(axis=1)
+        which = at + columns
+        items = tokens[np.minimum(which, len(tokens) - 1)]
+        dealt = (loads - items <= loads[:, :1]) & (loads <= full - items[:, :1]) & (which < end)
+        if not dealt[live[:, 0], 0].all():
+            return None
+        chosen[which[dealt]] = ((loads & ((1 << bits) - 1)) + first)[dealt]
+        loads += items * dealt
+        at = at + dealt.sum(axis=1, keepdims=True)
+    return chosen
