@@ -3,10 +3,12 @@ install and a checkout."""
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-__all__ = ["bundled_configs", "find_bundled", "folder", "is_checkout"]
+__all__ = ["bundled_configs", "find_bundled", "folder", "is_checkout", "real_models"]
 
 _PACKAGE = Path(__file__).parent
 
@@ -28,6 +30,18 @@ def bundled_configs() -> dict[str, Path]:
     """Hub id -> config file, for every bundled model, in order of model_type and name."""
     files = sorted(folder("registry").glob("*/*__*.json"), key=lambda file: (file.parent.name, file.stem))
     return {file.stem.replace("__", "/", 1): file for file in files}
+
+
+@cache
+def real_models() -> dict[str, dict[str, Any]]:
+    """What must be known to build the real models, by subject and model_type.
+
+    `published_as`: types whose files use another type's fields and code; `build_with`: the smallest
+    change that makes a default config buildable; `not_run`: why a forward pass cannot run on meta;
+    `no_real_model`: what the structure of a type that transformers does not know follows.
+    """
+    known: dict[str, dict[str, Any]] = json.loads((folder("registry") / "real_models.json").read_text("utf-8"))
+    return known
 
 
 def find_bundled(name: str) -> Path | None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from flopcalc import facts
 from flopcalc.config import read_config
 from flopcalc.conventions import Convention
 from flopcalc.counting import FlopCounter
@@ -25,7 +26,6 @@ from flopcalc.estimators import describe
 from flopcalc.tree import MATMUL_KINDS, Attention, IndexScores, Mixer, Node, Shape, StreamMix, walk
 
 __all__ = [
-    "PUBLISHED_AS",
     "FlopComparison",
     "Verification",
     "build_real_model",
@@ -48,8 +48,6 @@ EAGER = Convention(
 )
 
 _JUDGED_MIXERS = (Attention, IndexScores, StreamMix)
-PUBLISHED_AS = {"kimi_k2": "deepseek_v3"}
-"""Types that transformers does not know by name, whose files use another type's fields and code."""
 
 
 class FlopComparison(NamedTuple):
@@ -123,7 +121,7 @@ def build_real_model(model_type: str, fields: dict[str, Any]) -> Any:
     except ImportError as error:
         raise InvalidOption(f"verify needs torch and transformers: pip install 'flopcalc[verify]' ({error})") from None
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # fallback kernels and unused fields say nothing about shapes
-    model_type = PUBLISHED_AS.get(model_type, model_type)
+    model_type = facts.real_models()["published_as"].get(model_type, model_type)
     whole = model_type in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     factory: Any = auto.AutoModelForImageTextToText if whole else auto.AutoModelForCausalLM
     kept = {key: value for key, value in fields.items() if key not in ("model_type", "quantization_config", "auto_map")}

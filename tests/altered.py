@@ -9,37 +9,27 @@ building the real model stays cheap.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, get_args
+from typing import Any
 
 from flopcalc.config import Schema
+from flopcalc.survey import nested, shallow
 
 Fields = dict[str, Any]
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts")
 WIDTHS = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "vocab_size")
-LAYERS = 5
-
-
-def nested(schema: type[Schema]) -> dict[str, type[Schema]]:
-    """Fields that hold a config of their own."""
-    found = {}
-    for name, field in schema.model_fields.items():
-        for annotation in (field.annotation, *get_args(field.annotation)):
-            if isinstance(annotation, type) and issubclass(annotation, Schema):
-                found[name] = annotation
-    return found
 
 
 def alterations(schema: type[Schema], base: Fields) -> Iterator[tuple[str, Fields]]:
     """(label, config) of every alteration that changes something for this type."""
-    shallow = change(schema, base, few_layers)
+    few_layers = shallow(schema, base)
     for alter in (tie, biases, one_kv_head, all_kv_heads, windows, experts, widths, rotated_layers):
-        altered = change(schema, shallow, alter)
-        if altered != shallow:
+        altered = change(schema, few_layers, alter)
+        if altered != few_layers:
             yield alter.__name__, altered
-    if shallow != base:
-        yield few_layers.__name__, shallow
+    if few_layers != base:
+        yield "few_layers", few_layers
 
 
 def change(schema: type[Schema], fields: Fields, alter: Callable[[Schema, Fields], Fields]) -> Fields:
@@ -53,18 +43,6 @@ def change(schema: type[Schema], fields: Fields, alter: Callable[[Schema, Fields
     except Exception:
         return fields
     return changed | alter(read, changed)
-
-
-def few_layers(c: Schema, _: Fields) -> Fields:
-    """The first layers alone: as many as show each kind of layer, at least LAYERS."""
-    layers = getattr(c, "num_hidden_layers", None)
-    if not layers:
-        return {}
-    lists = {name: value for name, value in c if isinstance(value, list) and len(value) == layers}
-    keep = max([LAYERS, *(value.index(kind) + 1 for value in lists.values() for kind in unique(value))])
-    if keep >= layers:
-        return {}
-    return {"num_hidden_layers": keep} | {name: value[:keep] for name, value in lists.items()}
 
 
 def unique(values: list[Any]) -> list[Any]:

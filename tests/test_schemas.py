@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_real_models import BASE
 
 from flopcalc import ESTIMATORS
 from flopcalc.config import Schema, read_config
-from flopcalc.facts import folder
-from flopcalc.verify import PUBLISHED_AS
+from flopcalc.facts import folder, real_models
+from flopcalc.survey import build_with, no_real_model
 
-NO_CLASS: set[str] = set()
-"""Types without any config class in transformers: only hand-derived values can check them."""
+PUBLISHED_AS = real_models()["published_as"]
 
 LEFT_TO_THE_MODEL = {
     "head_dim": lambda c: c.hidden_size // c.num_attention_heads,
@@ -57,7 +55,7 @@ def assert_same(fields: dict[str, Any]) -> None:
     assert not list(differences(schema.read(model_type, read_config(theirs)[1]), theirs))
 
 
-TYPES = [model_type for model_type in ESTIMATORS if model_type not in NO_CLASS]
+TYPES = [model_type for model_type in ESTIMATORS if model_type not in no_real_model()]
 FILES = [path for path in sorted(folder("registry").glob("*/*__*.json")) if path.parent.name in TYPES]
 
 
@@ -65,7 +63,7 @@ FILES = [path for path in sorted(folder("registry").glob("*/*__*.json")) if path
 def test_defaults_are_those_of_transformers(model_type: str) -> None:
     if model_type in PUBLISHED_AS:
         pytest.skip(f"its defaults are those of {PUBLISHED_AS[model_type]}")
-    assert_same({"model_type": model_type, **BASE.get(model_type, {})})
+    assert_same(build_with(model_type))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

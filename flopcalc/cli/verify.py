@@ -9,20 +9,29 @@ import click
 from flopcalc.cli.options import read_lengths
 from flopcalc.cli.output import json_option, print_json, print_table
 from flopcalc.estimators import ESTIMATORS
+from flopcalc.survey import causal_types, survey
 from flopcalc.verify import Verification, verify
 
 
 @click.command(name="verify", short_help="Compare a model's tree with the real model.")
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("models", nargs=-1, metavar="[MODEL...]")
+@click.option("--all", "everything", is_flag=True, help="Every causal LM type of the installed transformers.")
 @click.option("--lengths", default="48,131", show_default=True, help="Documents to run, in tokens.")
 @json_option
-def command(models: tuple[str, ...], lengths: str, as_json: bool) -> int:
+def command(models: tuple[str, ...], everything: bool, lengths: str, as_json: bool) -> int:
     """Build each MODEL with transformers on the meta device (no weights, no memory) and compare its
     parameter table and the forward matmul FLOPs that torch's operator counter sees.
 
     MODEL is a bundled name, a path, a hub id, or a model_type, whose default config is then built.
+    With --all, a line for every model_type: supported, parameter table equal, FLOPs equal, and why
+    not; default configs are cut to a few layers that show each kind.
+
     The exit code is 1 where anything differs. Needs torch and transformers: flopcalc[verify].
     """
+    if everything:
+        return _survey(as_json)
+    if not models:
+        raise click.UsageError("name a MODEL, or pass --all")
     documents = read_lengths(lengths, "--lengths")
     results = {model: verify({"model_type": model} if model in ESTIMATORS else model, documents) for model in models}
     if as_json:
@@ -66,3 +75,20 @@ def _print(model: str, result: Verification) -> None:
             [(*comparison, "yes" if comparison.equal else "NO") for comparison in result.flops],
             "forward matmul FLOPs, ours and those that the operator counter sees",
         )
+
+
+def _survey(as_json: bool) -> int:
+    findings = list(survey(sorted({*causal_types(), *ESTIMATORS})))
+    if as_json:
+        print_json([finding._asdict() | {"fine": finding.fine} for finding in findings])
+    else:
+        words = {True: "yes", False: "NO", None: "-"}
+        print_table(
+            ["model_type", "supported", "parameters equal", "FLOPs equal", "reason"],
+            [
+                (f.model_type, words[f.supported], words[f.parameters_equal], words[f.flops_equal], f.reason)
+                for f in findings
+            ],
+        )
+        click.echo(f"{sum(finding.fine for finding in findings)} of {len(findings)} types hold")
+    return int(not all(finding.fine for finding in findings))
