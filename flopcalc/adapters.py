@@ -14,7 +14,7 @@ from flopcalc.errors import InvalidOption
 from flopcalc.lora import Lora, ends_with, named
 from flopcalc.lora_defaults import DEFAULT_TARGETS, FUSED, MAMBA_TYPES
 from flopcalc.lora_fused import retarget
-from flopcalc.tree import Embedding, Linear, Module, Node, Tensor, Weight, WeightLeaf
+from flopcalc.tree import Embedding, Linear, Module, Node, Tensor, Weight, WeightLeaf, walk
 
 __all__ = ["Adapter", "Placement", "place"]
 
@@ -54,11 +54,14 @@ def place(lora: Lora, tree: Node) -> Placement:
     targeted = [name for name in found if lora.targets(name) and not lora.excludes(name)]
     adapters = {name: _on_module(lora, tree, name, found[name]) for name in targeted}
     targeted_parameters = list(_target_parameters(lora, tree))
+    transposed = {
+        visit.path for visit in walk(tree, expand=True) if isinstance(visit.leaf, Weight) and visit.leaf.transposed
+    }
     for leaf, owner, tensor in targeted_parameters:
         name = _join(leaf, tensor.name)
         if owner in adapters:
             raise InvalidOption(f"Lora: {name} is a target parameter of a target module; expected one of the two")
-        adapters[leaf] = _on_parameter(lora, name, tensor)
+        adapters[leaf] = _on_parameter(lora, name, tensor, transposed=leaf in transposed)
     _check_matches(given, list(found), targeted, [_join(leaf, tensor.name) for leaf, _, tensor in targeted_parameters])
     owners = {*targeted, *(owner for _, owner, _ in targeted_parameters)}
     return Placement(adapters, frozenset(_biases(lora, tree, owners)), frozenset(_saved(lora, tree)))
@@ -112,7 +115,7 @@ def _on_module(lora: Lora, tree: Node, name: str, node: Node) -> Adapter:
     )
 
 
-def _on_parameter(lora: Lora, name: str, tensor: Tensor) -> Adapter:
+def _on_parameter(lora: Lora, name: str, tensor: Tensor, *, transposed: bool) -> Adapter:
     """An adapter on a matrix, or one on each matrix of a stack."""
     if len(tensor.shape) not in (2, 3) or lora.lora_bias or lora.use_dora:
         raise InvalidOption(
@@ -120,6 +123,8 @@ def _on_parameter(lora: Lora, name: str, tensor: Tensor) -> Adapter:
             f"without lora_bias and use_dora"
         )
     *stacked, rows, columns = tensor.shape
+    if transposed:
+        rows, columns = columns, rows
     total_rank = lora.rank(name) * (stacked[0] if stacked else 1)
     return Adapter(
         Tensor(_join(tensor.name, "lora_A.weight"), (total_rank, columns), "adapter"),
@@ -150,10 +155,11 @@ def _saved(lora: Lora, tree: Node) -> Iterator[str]:
 def _check_matches(lora: Lora, names: list[str], targeted: list[str], targeted_parameters: list[str]) -> None:
     """InvalidOption for a part of the user's own config that matches nothing."""
     adapted = targeted + targeted_parameters
+    own_parameters = [name for name in targeted_parameters if named(name, lora.target_parameters or ())]
     checks = [
-        ("target_modules", lora.target_modules or (), adapted),
-        ("target_parameters", lora.target_parameters or (), targeted_parameters),
-        ("exclude_modules", lora.exclude_modules or (), [name for name in names if lora.excludes(name)]),
+        ("target_modules", lora.target_modules or (), set(adapted) - set(own_parameters)),  # moved ones count
+        ("target_parameters", lora.target_parameters or (), own_parameters),
+        ("exclude_modules", lora.exclude_modules or (), [n for n in names if named(n, lora.exclude_modules or ())]),
         *(("rank_pattern", key, [name for name in adapted if ends_with(name, key)]) for key in lora.rank_pattern),
         *(
             ("modules_to_save", key, [name for name in names if name.endswith(key)])

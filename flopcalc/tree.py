@@ -228,10 +228,12 @@ class Conv(WeightLeaf):
 @dataclass(frozen=True, slots=True)
 class Weight(WeightLeaf):
     """A bare `nn.Parameter`, named by its place in the parent. A matrix kind says that a token
-    multiplies through it (a router, a stream map, fused experts); the default is a vector."""
+    multiplies through it (a router, a stream map, fused experts); the default is a vector.
+    `transposed` says that a matrix is stored (in, out)."""
 
     shape: Shape
     kind: Kind = "vector"
+    transposed: bool = False
 
     def tensors(self) -> tuple[Tensor, ...]:
         return (Tensor("", self.shape, self.kind),)

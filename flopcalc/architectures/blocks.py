@@ -264,8 +264,8 @@ def experts(hidden: int, width: int, num_experts: int, top_k: int, *, transposed
     return Routed(
         num_experts,
         top_k,
-        gate_up_proj=Weight((num_experts, *(up[::-1] if transposed else up)), "experts"),
-        down_proj=Weight((num_experts, *(down[::-1] if transposed else down)), "experts"),
+        gate_up_proj=Weight((num_experts, *(up[::-1] if transposed else up)), "experts", transposed),
+        down_proj=Weight((num_experts, *(down[::-1] if transposed else down)), "experts", transposed),
     )
 
 

@@ -42,9 +42,9 @@ def gpt_oss(c: GptOssConfig) -> Module:
                 experts=Routed(
                     num_experts,
                     c.num_experts_per_tok,
-                    gate_up_proj=Weight((num_experts, hidden, 2 * width), "experts"),
+                    gate_up_proj=Weight((num_experts, hidden, 2 * width), "experts", transposed=True),
                     gate_up_proj_bias=Weight((num_experts, 2 * width), "bias"),
-                    down_proj=Weight((num_experts, width, hidden), "experts"),
+                    down_proj=Weight((num_experts, width, hidden), "experts", transposed=True),
                     down_proj_bias=Weight((num_experts, hidden), "bias"),
                 ),
             ).reading("router", "experts"),

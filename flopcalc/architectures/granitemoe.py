@@ -3,7 +3,16 @@ granitemoeshared and granitemoe_swa, which has windows and attention sinks too."
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import Decoder, attention, causal_lm, check_top_k, decoder_layer, each, experts
+from flopcalc.architectures.blocks import (
+    Decoder,
+    attention,
+    causal_lm,
+    check_top_k,
+    decoder_layer,
+    each,
+    experts,
+    router,
+)
 from flopcalc.architectures.granite import GraniteWindows
 from flopcalc.config import Count, Size
 from flopcalc.estimators import register
@@ -27,7 +36,7 @@ def granitemoe_layer(c: GraniteMoeConfig, self_attn: Module, shared: int = 0) ->
         hidden,
         self_attn=self_attn,
         block_sparse_moe=Module(
-            router=Linear(hidden, c.num_local_experts, kind="router"),
+            router=router(hidden, c.num_local_experts),
             experts=experts(hidden, c.intermediate_size, c.num_local_experts, c.num_experts_per_tok),
         ).reading("router", "experts"),
         shared_mlp=Module(input_linear=Linear(hidden, 2 * shared), output_linear=Linear(shared, hidden))
