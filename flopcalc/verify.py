@@ -155,7 +155,10 @@ def _forward_text(model: Any, tokens: int) -> None:
     import torch
 
     ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
-    mask = torch.zeros(1, 1, tokens, tokens, dtype=torch.bfloat16, device="meta")
+    if model.config.model_type == "bloom" or getattr(model.config, "alibi", False):  # biases built from a plain mask
+        mask = torch.ones(1, tokens, device="meta")
+    else:
+        mask = torch.zeros(1, 1, tokens, tokens, dtype=torch.bfloat16, device="meta")
     positions = torch.arange(tokens, device="meta").unsqueeze(0)
     model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
 
