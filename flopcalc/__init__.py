@@ -26,6 +26,7 @@ from flopcalc.lora import Lora
 from flopcalc.training import Training
 
 if TYPE_CHECKING:
+    from flopcalc.comparison import compare
     from flopcalc.hardware import Peak, peak_flops, register_device, resolve_peak
     from flopcalc.lengths import Documents, document_lengths
     from flopcalc.mfu import MfuMeter
@@ -53,6 +54,7 @@ __all__ = [
     "UnknownDevice",
     "UnsupportedModel",
     "balance",
+    "compare",
     "describe",
     "document_lengths",
     "estimate_flops",
@@ -70,6 +72,7 @@ _LAZY = {
     "MfuMeter": "flopcalc.mfu",
     "Peak": "flopcalc.hardware",
     "balance": "flopcalc.packing",
+    "compare": "flopcalc.comparison",
     "document_lengths": "flopcalc.lengths",
     "pack": "flopcalc.packing",
     "peak_flops": "flopcalc.hardware",

@@ -18,7 +18,7 @@ from flopcalc.spans import (
     TopK,
     Window,
 )
-from flopcalc.tree import TEXT, Kind, Norm, Stream, Tensor, Visit
+from flopcalc.tree import NEVER, TEXT, Kind, Norm, Stream, Tensor, Visit
 
 __all__ = ["SHOWN_AS", "Pairs", "counted_params", "counted_stream", "read_pairs"]
 
@@ -55,6 +55,8 @@ def counted_stream(visit: Visit, convention: Convention) -> Stream | None:
     stream = visit.stream
     if stream.source == "text":
         return stream
+    if stream == NEVER:
+        return None
     if convention.towers == "text_tokens":
         return TEXT
     if convention.towers == "none":
@@ -85,7 +87,9 @@ def read_pairs(span: Span, convention: Convention, *, indexer: bool = False) -> 
         ignored = isinstance(span, BidirectionalWindow) and convention.window == "ignore"
         return Pairs(Bidirectional() if ignored else span, _rule(pairs), 1)
     limit: str = "follow" if indexer else _limit(span, convention)
-    if limit == "ignore" and not isinstance(span, Compressed):
+    if limit == "ignore":
+        if isinstance(span, Compressed):  # its entries stand for keys that full attention reads itself
+            return Pairs(span, "dense", 0)
         span = Full()
     rule = pairs if limit in ("follow", "ignore") else limit
     return Pairs(span, _rule(rule), 2 if rule in _HALVES else 1)

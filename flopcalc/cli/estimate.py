@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -37,6 +38,11 @@ from flopcalc.estimators import describe
 @phase_option
 @click.option("--by", type=click.Choice(("kind", "module")), help="Split each row by kind of work or by module.")
 @click.option("--depth", default=3, show_default=True, type=click.IntRange(1), help="Levels of --by module.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw FLOPs per token against length, stacked by kind (png, svg, pdf).",
+)
 @json_option
 @click.pass_context
 def command(
@@ -49,6 +55,7 @@ def command(
     phase: Phase,
     by: str | None,
     depth: int,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """FLOPs of training MODEL on documents, each counted on its own length.
@@ -67,6 +74,10 @@ def command(
     counters = [FlopCounter(tree, convention, phase) for convention in read_conventions(conventions)]
     params, active_params = tree.num_params(), tree.num_active_params()
     rows = [_row(counter, lengths, by, depth) for counter in counters for lengths in batch_lengths]
+    if plot is not None:
+        from flopcalc.plots import plot_flops_per_token
+
+        plot_flops_per_token(tree, [counter.convention for counter in counters], plot, title=model, phase=phase)
     if as_json:
         about = {"model": model, "model_type": model_type, "phase": phase}
         print_json({**about, "params": params, "active_params": active_params, "rows": rows})

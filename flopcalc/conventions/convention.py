@@ -22,8 +22,6 @@ class Convention(Options):
 
     Args:
         name: what it is called; `summary` says it in a line, `source` names framework, file and date.
-        model_types: the types that the framework's counter knows, where it knows some alone;
-            `otherwise` says what it does with others. The rule is applied to any type all the same.
         overrides: knobs that a framework sets for single model types alone.
         printed: knobs that turn the rule into the printed number where a known fault of the counter
             separates the two (see `as_printed`).
@@ -34,8 +32,6 @@ class Convention(Options):
     name: str
     summary: str
     source: str = ""
-    model_types: frozenset[str] | None = None
-    otherwise: str = ""
 
     # --- weights ---
     weights: frozenset[Kind]
@@ -57,7 +53,7 @@ class Convention(Options):
     chunk: Literal["follow", "ignore"] = "follow"
     """Pairs of chunks."""
     sparse: Literal["follow", "ignore", "exact", "continuous", "unbounded"] = "follow"
-    """Pairs of the keys that an indexer picks, and of compressed entries (which `ignore` leaves)."""
+    """Pairs of the keys that an indexer picks, and of compressed entries."""
     latent_core: Literal["expanded", "query_width", "absorbed"] = "expanded"
     """Widths of latent attention's two products: qk_dim and v_dim, qk_dim twice, or those of the
     form that absorbs kv_b_proj."""

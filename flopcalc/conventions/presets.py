@@ -16,17 +16,6 @@ ALL_WEIGHTS: frozenset[Kind] = frozenset(get_args(Kind)) - LOOKUP_KINDS
 NO_ROUTER: frozenset[Kind] = MATMUL_KINDS - {"router", "shared_gate"}
 VERL_WEIGHTS: frozenset[Kind] = MATMUL_KINDS | {"conv", "embedding"}
 
-VERL_TYPES = frozenset({
-    "llama", "qwen2", "qwen2_vl", "qwen2_5_vl", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe",
-    "qwen3_5", "qwen3_5_moe", "deepseek_v3", "mistral", "gemma3_text", "gpt_oss", "apertus", "seed_oss", "hy_v3",
-    "mimo", "glm4v", "minicpmv", "minicpmo",
-})  # fmt: skip
-VEOMNI_TYPES = frozenset({
-    "llama", "seed_oss", "qwen2", "qwen2_vl", "qwen2_5_vl", "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe",
-    "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "gpt_oss", "deepseek_v3",
-    "deepseek_v4",
-})  # fmt: skip
-
 FULL_ATTENTION: dict[str, Any] = {"window": "ignore", "chunk": "ignore", "sparse": "ignore"}
 NO_RECURRENCES: dict[str, Any] = {"delta_rule": 0, "mamba2": 0, "mamba": 0, "linear_attention": 0}
 NO_INDEXER: dict[str, Any] = {"indexer_weights": "none", "indexer_scores": "none"}
@@ -96,8 +85,6 @@ _PRESETS = (
         name="verl",
         summary="matrices and once more the embedding, half the pairs of each document, towers",
         source="verl 0.9.1, verl/utils/flops_counter.py, 2026-07-10",
-        model_types=VERL_TYPES,
-        otherwise="prints 0",
         weights=VERL_WEIGHTS,
         pairs="half",
         merger_rows="patches",
@@ -112,8 +99,6 @@ _PRESETS = (
         name="veomni",
         summary="matrices, dense pairs of each document (single types exact), towers",
         source="VeOmni 0.1.12, veomni/utils/count_flops.py, 2026-08-07",
-        model_types=VEOMNI_TYPES,
-        otherwise="prints 0",
         weights=MATMUL_KINDS | {"conv"},
         pairs="dense",
         latent_core="query_width",
@@ -178,8 +163,6 @@ _PRESETS = (
         name="nemo_rl",
         summary="matrices without routers, half the pairs of each sample",
         source="NeMo-RL, nemo_rl/utils/flops_formulas.py, 2026-06-09",
-        model_types=frozenset({"llama", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3"}),
-        otherwise="prints nothing",
         weights=NO_ROUTER,
         pairs="half",
         **{**FULL_ATTENTION, **NO_RECURRENCES, **NO_INDEXER, **TEXT_IN_FULL, "mamba2": 2},
