@@ -89,9 +89,9 @@ def terms(
             gradient = plan.gradients[visit.path] if plan is not None else Gradient(input=True)
             yield from _mixer_terms(visit, convention, run, gradient)
             continue
-        if not visit.grad and convention.indexer_weights == "none":
+        if visit.indexes and convention.indexer_weights == "none":
             continue
-        backward = run == "train" and (visit.grad or convention.indexer_weights == "trained")
+        backward = run == "train" and (visit.grad or (visit.indexes and convention.indexer_weights == "trained"))
         for tensor, passes in _weight_passes(visit, plan):
             if params := counted_params(visit, tensor, convention):
                 flops = 2 * params * (passes if backward else 1) * visit.times
@@ -118,7 +118,7 @@ def _weight_passes(visit: Visit, plan: Plan | None) -> Iterator[tuple[Tensor, in
 
 
 def _mixer_terms(visit: Visit, convention: Convention, phase: Phase, gradient: Gradient) -> Iterator[Term]:
-    backward = phase == "train" and (visit.grad or convention.indexer_scores == "trained")
+    backward = phase == "train" and (visit.grad or (visit.indexes and convention.indexer_scores == "trained"))
     passes = 3 if backward and gradient.input else 1
 
     def term(kind: str, flops: int) -> Term:

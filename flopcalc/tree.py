@@ -333,6 +333,7 @@ class Module(Node):
     children: tuple[tuple[str, Node], ...]
     stream: Stream | None = None
     grad: bool = True
+    indexes: bool = False
     reads: tuple[tuple[str, str | None], ...] = ()
     model_type: str | None = None
 
@@ -361,6 +362,10 @@ class Module(Node):
 
     def without_grad(self) -> Module:
         return self._copy(grad=False)
+
+    def as_indexer(self) -> Module:
+        """The indexer of sparse attention: only indices come out, so no gradient goes in."""
+        return self._copy(grad=False, indexes=True)
 
 
 @dataclass(frozen=True, init=False)
@@ -392,7 +397,7 @@ class Routed(Module):
 class Visit(NamedTuple):
     """One leaf as a walk meets it: `times` counts the places of the same object (path names the
     first), `top_k / num_experts` is the share of its tensors that a token uses, and `experts` the
-    path of the `Routed` that it is part of."""
+    path of the `Routed` that it is part of; `indexes` says that it is part of an indexer."""
 
     path: str
     leaf: Node
@@ -402,6 +407,7 @@ class Visit(NamedTuple):
     top_k: int
     num_experts: int
     experts: str | None = None
+    indexes: bool = False
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -423,7 +429,7 @@ def _walk(node: Node, at: Visit, expand: bool) -> Iterator[Visit]:
     if not isinstance(node, Module):
         yield at
         return
-    at = at._replace(stream=node.stream or at.stream, grad=at.grad and node.grad)
+    at = at._replace(stream=node.stream or at.stream, grad=at.grad and node.grad, indexes=at.indexes or node.indexes)
     if isinstance(node, Routed):
         at = at._replace(top_k=at.top_k * node.top_k, num_experts=at.num_experts * node.num_experts, experts=at.path)
     prefix = f"{at.path}." if at.path else ""

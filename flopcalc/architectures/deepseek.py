@@ -129,7 +129,7 @@ def indexer(c: Any) -> Module:
         k_norm=LayerNorm(c.index_head_dim),
         weights_proj=Linear(c.hidden_size, c.index_n_heads),
         scores=IndexScores(c.index_n_heads, c.index_head_dim, Full()),
-    ).without_grad()
+    ).as_indexer()
 
 
 @register("deepseek_v32", DeepseekV32Config)

@@ -102,7 +102,7 @@ def indexer(c: DeepseekV4Config) -> Module:
             weights_proj=Linear(c.hidden_size, c.index_n_heads),
             scores=IndexScores(c.index_n_heads, c.index_head_dim, Compressed(c.compress_rates[SPARSE])),
         ),
-    ).without_grad()
+    ).as_indexer()
 
 
 def self_attention(c: DeepseekV4Config, kind: str) -> Module:

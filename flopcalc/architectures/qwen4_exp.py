@@ -140,7 +140,7 @@ def indexed_attention(c: Qwen4ExpTextConfig) -> Module:
         q_layernorm=Norm(dim),
         k_layernorm=Norm(dim),
         scores=IndexScores(c.indexer_n_heads, dim, Compressed(block)),
-    ).without_grad()
+    ).as_indexer()
     span = Blocks(c.indexer_budget, block)
     return attention(c, span, bias=c.attention_bias, qk_norm=True, gate=True, indexer=indexer)
 
