@@ -14,6 +14,7 @@ from flopcalc.verify import Verification, verify
 __all__ = ["Finding", "build_with", "causal_types", "no_real_model", "not_run", "shallow", "survey"]
 
 _AT_LEAST_LAYERS = 5
+_LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
 class Finding(NamedTuple):
@@ -88,15 +89,21 @@ def shallow(schema: type[Schema], fields: dict[str, Any]) -> dict[str, Any]:
         read = schema.read("shallow", cut)
     except FlopcalcError:
         return fields
-    layers = getattr(read, "num_hidden_layers", None)
-    if not layers:
+    count = next((name for name in _LAYER_COUNTS if getattr(read, name, None)), None)
+    if count is None:
         return cut
+    layers = getattr(read, count)
     lists = {name: value for name, value in read if isinstance(value, list) and len(value) == layers}
     last_new = [value.index(kind) + 1 for value in lists.values() for kind in value]
     keep = max([_AT_LEAST_LAYERS, *last_new])
     if keep >= layers:
         return cut
-    return cut | {"num_hidden_layers": keep} | {name: value[:keep] for name, value in lists.items()}
+    shorter = cut | {count: keep} | {name: value[:keep] for name, value in lists.items()}
+    try:
+        schema.read("shallow", shorter)
+    except FlopcalcError:  # the depth follows from another field too
+        return cut
+    return shorter
 
 
 def nested(schema: type[Schema]) -> dict[str, type[Schema]]:

@@ -18,13 +18,22 @@ Fields = dict[str, Any]
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts")
-WIDTHS = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "vocab_size")
+WIDTHS = (
+    "intermediate_size",
+    "moe_intermediate_size",
+    "shared_expert_intermediate_size",
+    "ffn_dim",
+    "ffn_hidden_size",
+    "vocab_size",
+)
+WINDOWS = ("sliding_window", "window_size", "attention_chunk_size")
+OLD_HEADS = ("n_head", "n_heads", "num_heads")
 
 
 def alterations(schema: type[Schema], base: Fields) -> Iterator[tuple[str, Fields]]:
     """(label, config) of every alteration that changes something for this type."""
     few_layers = shallow(schema, base)
-    for alter in (tie, biases, one_kv_head, all_kv_heads, windows, experts, widths, rotated_layers):
+    for alter in (tie, biases, one_kv_head, all_kv_heads, half_heads, windows, experts, widths, rotated_layers):
         altered = change(schema, few_layers, alter)
         if altered != few_layers:
             yield alter.__name__, altered
@@ -66,10 +75,13 @@ def all_kv_heads(c: Schema, _: Fields) -> Fields:
     return {"num_key_value_heads": heads} if kv_heads not in (None, heads) else {}
 
 
+def half_heads(c: Schema, _: Fields) -> Fields:
+    """Fewer and wider heads, in families whose every head has its own key and value."""
+    return {name: getattr(c, name) // 2 for name in OLD_HEADS if hasattr(c, name)}
+
+
 def windows(c: Schema, _: Fields) -> Fields:
-    changed: Fields = {}
-    if hasattr(c, "sliding_window"):
-        changed["sliding_window"] = 7
+    changed: Fields = {name: 7 for name in WINDOWS if hasattr(c, name)}
     if hasattr(c, "use_sliding_window"):
         changed["use_sliding_window"] = True
     return changed
