@@ -18,6 +18,7 @@ from flopcalc.architectures.blocks import (
     shared_moe,
 )
 from flopcalc.architectures.qwen3_5 import Qwen3_5MoeTextConfig, delta_net
+from flopcalc.architectures.towers import Qwen3VisionConfig, qwen3_tower
 from flopcalc.config import Size
 from flopcalc.estimators import register
 from flopcalc.spans import Blocks, Compressed
@@ -81,6 +82,7 @@ class Qwen4ExpTextConfig(Qwen3_5MoeTextConfig):
 
 class Qwen4ExpConfig(Multimodal):
     text_config: Qwen4ExpTextConfig = Field(default_factory=Qwen4ExpTextConfig)
+    vision_config: Qwen3VisionConfig = Field(default_factory=Qwen3VisionConfig)
 
 
 @cache
@@ -172,4 +174,4 @@ def qwen4_exp_text(c: Qwen4ExpTextConfig) -> Module:
 
 @register("qwen4_exp", Qwen4ExpConfig)
 def qwen4_exp(c: Qwen4ExpConfig) -> Module:
-    return multimodal_lm(c, decoder(c.text_config))
+    return multimodal_lm(c, decoder(c.text_config), visual=qwen3_tower(c.vision_config))
