@@ -3,6 +3,9 @@
 `architectures/` holds one file a family; a file is named like the longest model_type prefix that it
 serves (`qwen3_moe` lives in `qwen3_moe.py`, `qwen3.py` or `qwen.py`), and is imported when a type
 of it is first asked for.
+
+Models with towers are made of parts, whose nested configs say their own model_type: towers, which are
+registered as parts, and language models, of which every causal LM is one, its head left out.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from flopcalc import architectures
@@ -19,14 +23,17 @@ from flopcalc.config import Schema, read_config
 from flopcalc.errors import InvalidOption, UnsupportedModel
 from flopcalc.tree import Module
 
-__all__ = ["ESTIMATORS", "Estimator", "describe", "is_supported", "register", "supported_model_types"]
+__all__ = [
+    "ESTIMATORS", "Estimator", "describe", "find_part", "is_supported", "register", "register_part",
+    "supported_model_types",
+]  # fmt: skip
 
 
 class Estimator:
     """How the tree of one model_type follows from its config: `schema` reads the fields, `build`
     states the structure. Calling it does both."""
 
-    def __init__(self, model_type: str, schema: type[Schema], build: Callable[[Any], Module]) -> None:
+    def __init__(self, model_type: str, schema: type[Schema], build: Callable[..., Module]) -> None:
         self.model_type = model_type
         self.schema = schema
         self.build = build
@@ -40,6 +47,7 @@ class Estimator:
 
 
 _registered: dict[str, Estimator] = {}
+_parts: dict[str, Estimator] = {}
 
 
 def register(
@@ -63,6 +71,39 @@ def register(
     return decorate
 
 
+def register_part(
+    model_type: str, schema: type[Schema]
+) -> Callable[[Callable[[Any], Module]], Callable[[Any], Module]]:
+    """Decorate a function (schema instance -> tree) that describes a part of whole models, such as a
+    vision tower, by its own `model_type`."""
+
+    def decorate(build: Callable[[Any], Module]) -> Callable[[Any], Module]:
+        _parts[model_type] = Estimator(model_type, schema, build)
+        return build
+
+    return decorate
+
+
+def find_part(model_type: str) -> Estimator:
+    """What describes a part of a whole model: as registered, or a causal LM without its head.
+
+    Raises UnsupportedModel.
+    """
+    causal = _find(model_type)
+    if model_type in _parts:
+        return _parts[model_type]
+    if causal is None:
+        raise UnsupportedModel(f"model_type {model_type!r} of a nested config is neither a tower nor a language model")
+
+    def body(c: Any) -> Module:
+        [(_, backbone), *_] = causal.build(c).children
+        if not isinstance(backbone, Module):
+            raise UnsupportedModel(f"model_type {model_type!r} has no backbone that could be part of another model")
+        return backbone
+
+    return Estimator(model_type, causal.schema, body)
+
+
 @cache
 def _files() -> frozenset[str]:
     return frozenset(module.name for module in pkgutil.iter_modules(architectures.__path__))
@@ -70,12 +111,22 @@ def _files() -> frozenset[str]:
 
 def _find(model_type: str) -> Estimator | None:
     """The estimator of a type, importing the file that is named after it where needed."""
-    name = model_type
-    while model_type not in _registered and name:
+    name = model_type.replace("-", "_")
+    while model_type not in _registered and model_type not in _parts and name:
         if name in _files():
             import_module(f"flopcalc.architectures.{name}")
         name = name.rpartition("_")[0]
+    if model_type not in _registered and model_type not in _parts:
+        _import_by_mention(model_type)
     return _registered.get(model_type)
+
+
+def _import_by_mention(model_type: str) -> None:
+    """Import the files that speak of a type: a family may serve types of quite other names."""
+    for path in architectures.__path__:
+        for file in sorted(Path(path).glob("*.py")):
+            if f'"{model_type}"' in file.read_text(encoding="utf-8"):
+                import_module(f"flopcalc.architectures.{file.stem}")
 
 
 class _Estimators(Mapping[str, Estimator]):
