@@ -42,14 +42,12 @@ COLORS = {
 
 
 class Panel(NamedTuple):
-    """Conventions that count the same, and FLOPs per token of each band at each length."""
+    """Conventions that count the same, and FLOPs per token at each length: of each band that can be
+    seen, and in all."""
 
     names: tuple[str, ...]
     bands: dict[str, list[float]]
-
-    @property
-    def totals(self) -> list[float]:
-        return [sum(values) for values in zip(*self.bands.values(), strict=True)]
+    totals: list[float]
 
 
 def plot_flops_per_token(
@@ -63,8 +61,8 @@ def plot_flops_per_token(
     training: Training | None = None,
 ) -> None:
     """Draw FLOPs per token of one document against its length, stacked by kind of work: a panel for
-    each convention (one for those that agree), all on one scale, with the first one's total as a
-    line in the others.
+    each convention (one for those that look the same), all on one scale, with the first one's total
+    as a line in the others.
 
     Args:
         tree: a model in any form that `FlopCounter` takes.
@@ -129,17 +127,18 @@ def plot_flops_per_token(
 def _panels(counters: Sequence[FlopCounter], lengths: Sequence[int]) -> list[Panel]:
     panels: list[Panel] = []
     for counter in counters:
-        name, bands = counter.convention.name, _bands(counter, lengths)
+        name, (bands, totals) = counter.convention.name, _bands(counter, lengths)
         same = next((i for i, panel in enumerate(panels) if panel.bands == bands), None)
         if same is None:
-            panels.append(Panel((name,), bands))
+            panels.append(Panel((name,), bands, totals))
         else:
-            panels[same] = Panel((*panels[same].names, name), bands)
+            panels[same] = panels[same]._replace(names=(*panels[same].names, name))
     return panels
 
 
-def _bands(counter: FlopCounter, lengths: Sequence[int]) -> dict[str, list[float]]:
-    """FLOPs per token of each band at each length; bands below a thousandth of all join the rest."""
+def _bands(counter: FlopCounter, lengths: Sequence[int]) -> tuple[dict[str, list[float]], list[float]]:
+    """FLOPs per token of each band at each length, and the totals; a band below a thousandth of all
+    joins the rest, and so small a rest is left out."""
     kinds = [counter.by_kind([n]) for n in lengths]
     totals = [sum(by_kind.values()) / n for by_kind, n in zip(kinds, lengths, strict=True)]
     bands = {
@@ -148,7 +147,7 @@ def _bands(counter: FlopCounter, lengths: Sequence[int]) -> dict[str, list[float
     }
     seen = {name: values for name, values in bands.items() if max(values) > max(totals) / 1000}
     rest = [total - sum(values) for total, values in zip(totals, zip(*seen.values(), strict=True), strict=True)]
-    return {**seen, REST: rest} if max(rest) > max(totals) / 1000 else seen
+    return ({**seen, REST: rest} if max(rest) > max(totals) / 1000 else seen), totals
 
 
 def _unit(largest: float) -> tuple[float, str]:
