@@ -14,7 +14,10 @@ __all__ = ["CONVENTIONS"]
 
 ALL_WEIGHTS: frozenset[Kind] = frozenset(get_args(Kind)) - LOOKUP_KINDS
 NO_ROUTER: frozenset[Kind] = MATMUL_KINDS - {"router", "shared_gate"}
-VERL_WEIGHTS: frozenset[Kind] = MATMUL_KINDS | {"conv", "embedding"}
+VEOMNI_WEIGHTS: frozenset[Kind] = MATMUL_KINDS | {"conv"}
+VERL_WEIGHTS: frozenset[Kind] = VEOMNI_WEIGHTS | {"embedding"}
+
+MAXTEXT_WINDOWS = ("gemma2", "gemma3_text", "gemma4", "gemma4_text", "gpt_oss", "deepseek_v4")
 
 FULL_ATTENTION: dict[str, Any] = {"window": "ignore", "chunk": "ignore", "sparse": "ignore"}
 NO_RECURRENCES: dict[str, Any] = {"delta_rule": 0, "mamba2": 0, "mamba": 0, "linear_attention": 0}
@@ -99,7 +102,7 @@ _PRESETS = (
         name="veomni",
         summary="matrices, dense pairs of each document (single types exact), towers",
         source="VeOmni 0.1.12, veomni/utils/count_flops.py, 2026-08-07",
-        weights=MATMUL_KINDS | {"conv"},
+        weights=VEOMNI_WEIGHTS,
         pairs="dense",
         latent_core="query_width",
         stream_mix=True,
@@ -107,7 +110,7 @@ _PRESETS = (
         overrides={
             "gpt_oss": {"window": "exact"},
             "deepseek_v4": {"pairs": "exact", "window": "follow", "sparse": "follow"},
-            **{name: {"weights": MATMUL_KINDS - {"patch_embedding"}} for name in ("qwen2_vl", "qwen2_5_vl")},
+            **{name: {"weights": VEOMNI_WEIGHTS - {"patch_embedding"}} for name in ("qwen2_vl", "qwen2_5_vl")},
         },
         **{**FULL_ATTENTION, **NO_RECURRENCES, **TRAINED_INDEXER, "delta_rule": 5},
     ),
@@ -190,7 +193,7 @@ _PRESETS = (
         stream_mix=True,
         stream_vectors=3,
         overrides={
-            **{name: {"window": "continuous"} for name in ("gemma2", "gemma3_text", "gpt_oss", "deepseek_v4")},
+            **{name: {"window": "continuous"} for name in MAXTEXT_WINDOWS},
             "gemma3": {"window": "continuous", "towers": "own_tokens"},
             "llama4": {"towers": "own_tokens"},
         },

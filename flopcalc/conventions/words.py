@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from flopcalc.conventions.convention import Convention
 from flopcalc.tree import Kind
 
-__all__ = ["STEPS", "Step", "rules"]
+__all__ = ["STEPS", "Step"]
 
 _WORDS: dict[str, dict[Any, str]] = {
     "pairs": {
@@ -44,13 +44,16 @@ _WORDS: dict[str, dict[Any, str]] = {
     "softmax": {None: "counts {after} FLOPs of mask and softmax per pair, head and pass"},
     "tied_head": {True: "counts a head that is tied to the embedding", False: "leaves out a tied head"},
     "head_multiple": {None: "pads the vocabulary to a multiple of {after}"},
-    "head_norms": {"each_head": "counts the norm of query and key heads for every head", "weight": "counts it once"},
+    "head_norms": {
+        "each_head": "counts the norm of query and key heads for every head",
+        "weight": "counts the norm of query and key heads once",
+    },
     "experts": {"all": "counts every expert, not the active ones", "active": "counts active experts alone"},
     "delta_state": {
         "value_value": "takes the delta rule's state as value_dim x value_dim",
         "key_value": "takes the delta rule's state as key_dim x value_dim",
     },
-    "delta_backward": {False: "counts delta-rule layers forward only", True: "counts their backward"},
+    "delta_backward": {False: "counts delta-rule layers forward only", True: "counts a backward of delta-rule layers"},
     "mamba2_width": {
         "twice_hidden": "takes the inner width of Mamba-2 as twice the hidden size",
         "model": "takes the inner width of Mamba-2 from the model",
@@ -75,14 +78,20 @@ _WORDS: dict[str, dict[Any, str]] = {
         "dense": "counts every pair of the indexer",
         "exact": "counts the indexer's causal pairs key by key",
     },
-    "indexer_head_sum": {True: "counts the sum over the indexer's heads", False: "leaves out that sum"},
+    "indexer_head_sum": {
+        True: "counts the sum over the indexer's heads",
+        False: "leaves out the sum over the indexer's heads",
+    },
     "towers": {
         "own_tokens": "counts towers on their own tokens",
         "text_tokens": "multiplies the weights of towers by the text's tokens",
         "none": "leaves out towers",
     },
     "merger_rows": {"patches": "runs mergers on every patch", "merged": "runs mergers on merged tokens"},
-    "frozen": {"ignore": "counts frozen weights and adapters as full training", "follow": "counts what is frozen"},
+    "frozen": {
+        "ignore": "counts frozen weights and adapters as full training",
+        "follow": "counts frozen weights and adapters as such",
+    },
     "input_gradient": {
         "autograd": "counts input gradients only where autograd computes one",
         "always": "counts input gradients everywhere",
@@ -186,8 +195,3 @@ STEPS: tuple[Step, ...] = (
     *_knobs("towers", "merger_rows", "frozen", "input_gradient"),
 )
 """Every way in which two conventions can differ, those first that explain most."""
-
-
-def rules(convention: Convention, than: Convention) -> tuple[str, ...]:
-    """What a convention does otherwise than another, a phrase for each step."""
-    return tuple(step.words(than, convention) for step in STEPS if step.apply(than, convention) is not than)
