@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from flopcalc import facts
 from flopcalc.errors import FlopcalcError, InvalidConfig
@@ -22,7 +22,6 @@ from flopcalc.errors import FlopcalcError, InvalidConfig
 __all__ = ["Count", "Schema", "Size", "aliases", "legacy", "read_config"]
 
 _LARGEST_FILE_BYTES = 32 * 2**20
-_MOST_LAYERS = 100_000
 _MOST_LAYERS = 100_000
 
 Size = Annotated[int, Field(gt=0, lt=2**40)]
@@ -47,6 +46,13 @@ class Schema(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore", validate_by_name=True, defer_build=True)
 
+    _read_as: str = PrivateAttr("")
+
+    @property
+    def read_as(self) -> str:
+        """The model_type as which `read` made this instance."""
+        return self._read_as
+
     def derive(self) -> None:
         """Fill in what the transformers class derives from other fields; a subclass calls
         `super().derive()` first. A contradiction is a ValueError."""
@@ -60,12 +66,15 @@ class Schema(BaseModel):
         return self
 
     @classmethod
-    def read(cls, model_type: str, fields: Mapping[str, Any]) -> Any:
-        """An instance from a config's fields. Raises InvalidConfig naming the field."""
+    def read(cls, model_type: str, fields: Mapping[str, Any], place: str = "") -> Any:
+        """An instance from a config's fields, nested ones being at a `place` of the whole. Raises
+        InvalidConfig naming the field."""
         try:
-            return cls.model_validate(fields)
+            schema = cls.model_validate(fields)
+            schema._read_as = model_type
+            return schema
         except ValidationError as error:
-            raise InvalidConfig(_explain(model_type, error)) from None
+            raise InvalidConfig(_explain(f"{model_type} {place}".strip(), error)) from None
 
 
 def _explain(model_type: str, error: ValidationError) -> str:
@@ -148,10 +157,14 @@ def _fetch(name: str) -> Path:
     """config.json of a hub id, through huggingface_hub and its cache."""
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.endswith(".json"):
         raise InvalidConfig(f"{name}: no such file; expected a path to config.json, its folder, or a model name")
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+            get_hf_file_metadata(
+                hf_hub_url(name, "config.json")
+            )  # a hub out of reach says so at once, not after retries
         return Path(hf_hub_download(name, "config.json"))
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
         raise InvalidConfig(

@@ -146,7 +146,7 @@ class _Costs(NamedTuple):
 
 def _seen(stream: Stream, tokens: int) -> int:
     """Tokens of the stream once `tokens` of the text are there."""
-    return tokens // stream.every + stream.extra if tokens else 0
+    return int(stream.tokens(tokens)) if tokens else 0
 
 
 def _counter(model: Any, convention: str | Convention, training: Training | None) -> FlopCounter:

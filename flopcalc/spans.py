@@ -35,8 +35,8 @@ Rule = Literal["dense", "exact", "masked", "unbounded", "continuous", "beyond"]
 Minimum = Callable[[Any, Any], Any]
 
 __all__ = [
-    "Bidirectional", "BidirectionalWindow", "Blocks", "Chunk", "Compressed", "Full", "GridWindow", "Rule", "Span",
-    "Sum", "TopK", "Video", "Window",
+    "Bidirectional", "BidirectionalChunk", "BidirectionalWindow", "Blocks", "Chunk", "Compressed", "Full",
+    "GridWindow", "Probe", "Rule", "Span", "Sum", "TopK", "Video", "Window",
 ]  # fmt: skip
 
 
@@ -79,6 +79,25 @@ class Video(Bidirectional):
 
     def grid_pairs(self, grid: Grid, n: int, rule: Rule) -> int:
         return (grid.frames * n) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class BidirectionalChunk(Bidirectional):
+    """Every token reads those of its chunk of `size`, before and after itself: with n = q*c + r,
+    q*c*c + r*r under each rule."""
+
+    size: int
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        return n // self.size * self.size**2 + (n % self.size) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class Probe(Bidirectional):
+    """One query of an image, which reads all its tokens: n pairs under each rule."""
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        return n
 
 
 @dataclass(frozen=True, slots=True)

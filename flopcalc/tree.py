@@ -18,14 +18,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from flopcalc.spans import Span
 
 __all__ = [
-    "LOOKUP_KINDS", "MATMUL_KINDS", "TEXT", "Attention", "Conv", "Conv1d", "DeltaRule", "Embedding", "IndexScores",
-    "Kind", "LayerNorm", "Layers", "Linear", "LinearAttention", "Mamba", "Mamba2", "Mixer", "Module", "Node",
-    "Norm", "Routed", "Shape", "Stream", "StreamMix", "Tensor", "Visit", "Weight", "WeightLeaf", "walk",
+    "LOOKUP_KINDS", "MATMUL_KINDS", "NEVER", "TEXT", "Attention", "Conv", "Conv1d", "DeltaRule", "Embedding",
+    "IndexScores", "Kind", "LayerNorm", "Layers", "Linear", "LinearAttention", "Mamba", "Mamba2", "Mixer",
+    "Module", "Node", "Norm", "Routed", "Shape", "Stream", "StreamMix", "Tensor", "Visit", "Weight", "WeightLeaf",
+    "walk",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -71,16 +72,41 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The tokens that a subtree works on: `n // every + extra` for a document (an image's frame) of
-    n tokens of the source. The sources are `text`, `image` (patches) and `audio` (frames); `extra`
-    is a class token."""
+    """The tokens that a subtree works on, counted from those of a source: `text`, `image` (patches of
+    a frame), `audio` (frames), or `none`, whose subtrees never run.
+
+    Args:
+        every: how many tokens of the source make one.
+        extra: tokens beside those, such as a class token.
+        pad: zeros after the source's tokens; `every - 1` of them round up.
+        chunk: the source is cut into chunks of so many tokens, each counted by itself.
+        rows: vectors of each token: the frequencies of a spectrogram that are not yet one vector.
+        pooled: whether the frames of a video become one.
+
+    >>> Stream("audio", every=2, pad=1).tokens(5), Stream("image", every=4, extra=1).tokens(16)
+    (3, 5)
+    """
 
     source: str = "text"
     every: int = 1
     extra: int = 0
+    pad: int = 0
+    chunk: int | None = None
+    rows: int = 1
+    pooled: bool = False
+
+    def tokens(self, n: Any) -> Any:
+        """Tokens of a document (or image frame, or audio) of n source tokens; an int or an array."""
+        if self.chunk is None:
+            made = (n + self.pad) // self.every
+        else:
+            whole = (self.chunk + self.pad) // self.every
+            made = n // self.chunk * whole + (n % self.chunk + self.pad) // self.every
+        return made * self.rows + self.extra
 
 
 TEXT = Stream()
+NEVER = Stream("none")
 
 
 class Node:
@@ -326,7 +352,8 @@ class Module(Node):
     in `reading()`. Only `training.py` uses the order, to find where gradients flow.
 
     `on(stream)` puts the subtree on another token stream, `without_grad()` says that training runs
-    it forward only and that no gradient leaves it; like `reading()` they return a copy. The
+    it forward only and that no gradient leaves it (an indexer, layers whose output nothing reads),
+    `never_run()` that its parameters exist and do nothing; like `reading()` they return a copy. The
     `model_type` is that of a whole model which a registered estimator described.
     """
 
@@ -366,6 +393,9 @@ class Module(Node):
     def as_indexer(self) -> Module:
         """The indexer of sparse attention: only indices come out, so no gradient goes in."""
         return self._copy(grad=False, indexes=True)
+
+    def never_run(self) -> Module:
+        return self._copy(grad=False, stream=NEVER)
 
 
 @dataclass(frozen=True, init=False)
@@ -429,7 +459,8 @@ def _walk(node: Node, at: Visit, expand: bool) -> Iterator[Visit]:
     if not isinstance(node, Module):
         yield at
         return
-    at = at._replace(stream=node.stream or at.stream, grad=at.grad and node.grad, indexes=at.indexes or node.indexes)
+    stream = NEVER if at.stream == NEVER else node.stream or at.stream
+    at = at._replace(stream=stream, grad=at.grad and node.grad, indexes=at.indexes or node.indexes)
     if isinstance(node, Routed):
         at = at._replace(top_k=at.top_k * node.top_k, num_experts=at.num_experts * node.num_experts, experts=at.path)
     prefix = f"{at.path}." if at.path else ""
@@ -440,4 +471,5 @@ def _walk(node: Node, at: Visit, expand: bool) -> Iterator[Visit]:
     else:
         children = [(name, child, 1) for name, child in node.children]
     for name, child, times in children:
-        yield from _walk(child, at._replace(path=prefix + name, leaf=child, times=at.times * times), expand)
+        path = prefix + name if name else at.path  # without a name, the child stands in the module's place
+        yield from _walk(child, at._replace(path=path, leaf=child, times=at.times * times), expand)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from flopcalc.batch import Grid, Long
 from flopcalc.spans import Bidirectional, Chunk, Full, Rule, Span
+from flopcalc.tree import Stream
 
 __all__ = ["Work"]
 
@@ -107,12 +108,13 @@ class Work(NamedTuple):
             flops += coefficient * pairs
         return flops
 
-    def total_images(self, grids: list[Grid], every: int, extra: int) -> int:
-        """FLOPs of images, whose frames hold `patches // every + extra` tokens each and attend
-        within themselves, unless a span says otherwise."""
+    def total_images(self, grids: list[Grid], stream: Stream) -> int:
+        """FLOPs of images, whose frames hold `stream.tokens(patches)` tokens each and attend within
+        themselves, unless a span says otherwise."""
         flops = 0
         for grid in grids:
-            tokens = grid.patches // every + extra
+            grid = grid._replace(frames=min(grid.frames, 1)) if stream.pooled else grid
+            tokens = stream.tokens(grid.patches)
             flops += grid.frames * tokens * (self.linear + self.square * tokens)
             for coefficient, span, rule in self.spans:
                 flops += coefficient * span.grid_pairs(grid, tokens, rule)

@@ -3,6 +3,8 @@ different sizes, and our forward matmul FLOPs equal what the operator counter se
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,6 +34,7 @@ QWEN3 = PATCH | {
     "out_hidden_size": 32,
     "num_position_embeddings": 64,
 }
+GLM = PATCH | {"hidden_size": 16, "intermediate_size": 40, "out_hidden_size": 32, "image_size": 24}
 GRIDS = [(1, 4, 6), (2, 8, 10)]
 
 TOWERS: dict[str, dict[str, Any]] = {
@@ -48,12 +51,34 @@ TOWERS: dict[str, dict[str, Any]] = {
     "qwen3_vl_moe": QWEN3 | {"deepstack_visual_indexes": [0, 1]},
     "qwen3_5": QWEN3,
     "qwen3_5_moe": QWEN3,
+    "glm4v": GLM,
+    "glm4v_moe": GLM,
+    "glm46v": GLM,
 }
 
 
-def tower_flops(config: dict[str, Any], images: list[tuple[int, int, int]]) -> tuple[int, int]:
-    """Ours: (weight products, activation products) of the images alone."""
-    by_kind = FlopCounter(config, EAGER, "forward").breakdown([], images=images).by_kind()
+def whole(model_type: str) -> dict[str, Any]:
+    text = TEXT | ({"n_routed_experts": 4} if model_type == "glm4v_moe" else {})
+    return {"model_type": model_type, "text_config": text, "vision_config": TOWERS[model_type]}
+
+
+def real_model(config: dict[str, Any]) -> Any:
+    """The whole model on the CPU."""
+    fields = copy.deepcopy(config)
+    real = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    return AutoModelForImageTextToText.from_config(real, attn_implementation="eager").eval()
+
+
+def seen(config: dict[str, Any], path: str, model: Any, run: Callable[[Any], Any]) -> tuple[int, int]:
+    """(weight products, activation products) that the part of the model under `path` runs."""
+    part = model.get_submodule(path)
+    with torch.no_grad():
+        return operator_flops(describe(config), part, lambda: run(part), path)
+
+
+def counted(config: dict[str, Any], **media: Any) -> tuple[int, int]:
+    """Ours: (weight products, activation products) of images or audios alone."""
+    by_kind = FlopCounter(config, EAGER, "forward").breakdown([], **media).by_kind()
     weights = sum(flops for kind, flops in by_kind.items() if kind in MATMUL_KINDS)
     return weights, sum(by_kind.values()) - weights
 
@@ -61,24 +86,19 @@ def tower_flops(config: dict[str, Any], images: list[tuple[int, int, int]]) -> t
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("model_type", TOWERS)
 def test_patch_tower_runs_the_flops_that_we_count(model_type: str, grid: tuple[int, int, int]) -> None:
-    config = {"model_type": model_type, "text_config": TEXT, "vision_config": TOWERS[model_type]}
-    real = AutoConfig.for_model(model_type, text_config=dict(TEXT), vision_config=dict(TOWERS[model_type]))
-    model = AutoModelForImageTextToText.from_config(real, attn_implementation="eager").eval()
-    tower = model.model.visual
-    patches = grid[0] * grid[1] * grid[2]
-    pixels = torch.zeros(patches, 3 * 2 * 4 * 4)
-    with torch.no_grad():
-        seen = operator_flops(
-            describe(config), tower, lambda: tower(pixels, grid_thw=torch.tensor([grid])), "model.visual"
-        )
-    assert seen == tower_flops(config, [grid])
-    assert min(seen) > 0
+    config = whole(model_type)
+    pixels = torch.zeros(grid[0] * grid[1] * grid[2], 3 * 2 * 4 * 4)
+    frames, height, width = grid
+    video_by_frames = model_type.startswith("glm")  # as its get_video_features passes them
+    grids = torch.tensor([(1, height, width)] * frames if video_by_frames else [grid])
+    ran = seen(config, "model.visual", real_model(config), lambda tower: tower(pixels, grid_thw=grids))
+    assert ran == counted(config, images=[grid])
+    assert min(ran) > 0
 
 
 @pytest.mark.parametrize("model_type", TOWERS)
 def test_images_add_up_and_a_batch_without_images_has_no_tower_work(model_type: str) -> None:
-    config = {"model_type": model_type, "text_config": TEXT, "vision_config": TOWERS[model_type]}
-    counter = FlopCounter(config)
+    counter = FlopCounter(whole(model_type))
     text = counter([100, 7])
     first, second = (counter([100, 7], images=[grid]) - text for grid in GRIDS)
     assert first > 0

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import model_validator
 
 from flopcalc.config import Count, Schema, Size
+from flopcalc.estimators import find_part
 from flopcalc.spans import Full, Span, Window
 from flopcalc.tree import Attention, Conv1d, Embedding, Layers, Linear, Mamba2, Module, Node, Norm, Routed, Weight
 
@@ -15,6 +16,7 @@ __all__ = [
     "Decoder",
     "FlatMultimodal",
     "Multimodal",
+    "Nested",
     "Stack",
     "TypedDecoder",
     "attention",
@@ -36,6 +38,7 @@ __all__ = [
     "mamba2",
     "moe",
     "multimodal_lm",
+    "part",
     "plain_mlp",
     "router",
     "shared_moe",
@@ -125,6 +128,38 @@ class FlatMultimodal(Multimodal):
         text = fields.get("text_config") or fields
         tied = fields.get("tie_word_embeddings") or (isinstance(text, dict) and text.get("tie_word_embeddings"))
         return {**fields, "text_config": text, "tie_word_embeddings": tied or False}
+
+
+class Nested(Multimodal):
+    """A config with parts of any type: the nested config's model_type decides. `part_defaults` has the
+    model_type of a part that names none, with the fields of a part that is missing altogether."""
+
+    part_defaults: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    text_config: Schema
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_parts(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        return {**fields, **{name: cls._read_part(name, fields.get(name)) for name in cls.part_defaults}}
+
+    @classmethod
+    def _read_part(cls, name: str, given: Any) -> Schema:
+        default = cls.part_defaults[name]
+        part = default if given is None else given
+        if not isinstance(part, dict):
+            raise ValueError(f"{name}: found {part!r}, expected an object")
+        estimator = find_part(part.get("model_type", default["model_type"]))
+        return estimator.schema.read(estimator.model_type, part, f"({name})")  # type: ignore[no-any-return]
+
+    def derive(self) -> None:
+        if not hasattr(self.text_config, "hidden_size") or not hasattr(self.text_config, "vocab_size"):
+            raise ValueError(f"text_config: found a {self.text_config.read_as}, expected a language model")
+
+
+def part(c: Schema, **options: Any) -> Module:
+    """The tree of a part of a Nested config."""
+    return find_part(c.read_as).build(c, **options)
 
 
 def window(size: int | None) -> Span:

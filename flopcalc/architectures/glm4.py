@@ -55,15 +55,19 @@ class Glm4MoeConfig(Decoder):
         check_top_k(self.num_experts_per_tok, self.n_routed_experts)
 
 
-@register("glm4_moe", Glm4MoeConfig)
-def glm4_moe(c: Glm4MoeConfig) -> Module:
+def glm4_moe_layers(c: Glm4MoeConfig) -> Layers:
     def layer(kind: str) -> Module:
         self_attn = attention(c, Full(), bias=c.attention_bias, o_bias=False, qk_norm=c.use_qk_norm)
         return decoder_layer(
             c.hidden_size, self_attn=self_attn, mlp=dense_or_sparse(c, kind, c.n_routed_experts, c.n_shared_experts)
         )
 
-    return causal_lm(c, each(layer, leading_dense(c.num_hidden_layers, c.first_k_dense_replace)))
+    return each(layer, leading_dense(c.num_hidden_layers, c.first_k_dense_replace))
+
+
+@register("glm4_moe", Glm4MoeConfig)
+def glm4_moe(c: Glm4MoeConfig) -> Module:
+    return causal_lm(c, glm4_moe_layers(c))
 
 
 class Glm4MoeLiteConfig(LatentMoe):

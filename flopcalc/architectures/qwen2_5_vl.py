@@ -19,7 +19,7 @@ class Qwen2_5VisionConfig(PatchTower):
     intermediate_size: Size = 3420
     out_hidden_size: Size = 3584
     window_size: Size = 112
-    fullatt_block_indexes: list[int] = Field([7, 15, 23, 31])
+    fullatt_block_indexes: list[int] = Field(default=[7, 15, 23, 31])
 
 
 class Qwen2_5VLConfig(FlatMultimodal):

@@ -32,7 +32,7 @@ class Qwen3VLMoeTextConfig(Qwen3MoeConfig):
 
 
 class DeepstackVisionConfig(Qwen3VisionConfig):
-    deepstack_visual_indexes: list[int] = Field([8, 16, 24])
+    deepstack_visual_indexes: list[int] = Field(default=[8, 16, 24])
 
 
 class Qwen3VLConfig(Multimodal):

@@ -8,7 +8,16 @@ from flopcalc.config import Count, Schema, Size
 from flopcalc.spans import Bidirectional, Span
 from flopcalc.tree import Attention, Conv, Embedding, LayerNorm, Layers, Linear, Module, Node, Stream
 
-__all__ = ["PATCHES", "PatchTower", "merged", "patch_embed", "patch_merger", "qkv_attention"]
+__all__ = [
+    "PATCHES",
+    "PatchTower",
+    "alone",
+    "merged",
+    "patch_embed",
+    "patch_merger",
+    "qkv_attention",
+    "split_attention",
+]
 
 PATCHES = Stream("image")
 
@@ -42,12 +51,42 @@ def patch_embed(c: PatchTower, width: int, *, bias: bool = False) -> Module:
     return Module(proj=Conv(c.in_channels, width, c.patch, bias, "patch_embedding"))
 
 
-def qkv_attention(width: int, heads: int, span: Span, *, bias: bool = True) -> Module:
-    """Attention of a tower with query, key and value in one matrix."""
+def alone(leaf: Node, stream: Stream) -> Module:
+    """A leaf that works on a stream of its own, in its own place."""
+    return Module(**{"": leaf}).on(stream)
+
+
+def qkv_attention(width: int, heads: int, span: Span, *, bias: bool = True, out_bias: bool | None = None) -> Module:
+    """Attention of a tower with query, key and value in one matrix; `out_bias` defaults to `bias`."""
     dim = width // heads
     return Module(
-        qkv=Linear(width, 3 * width, bias), core=Attention(heads, dim, dim, span), proj=Linear(width, width, bias)
+        qkv=Linear(width, 3 * width, bias),
+        core=Attention(heads, dim, dim, span),
+        proj=Linear(width, width, bias if out_bias is None else out_bias),
     )
+
+
+def split_attention(
+    width: int,
+    heads: int,
+    span: Span,
+    *,
+    bias: bool = True,
+    out_bias: bool | None = None,
+    out: str = "out_proj",
+    names: tuple[str, str, str] = ("q_proj", "k_proj", "v_proj"),
+    key_bias: bool | None = None,
+    **extra: Node | None,
+) -> Module:
+    """Attention of a tower with a matrix for each of query, key and value, under the names given."""
+    dim, (query, key, value) = width // heads, names
+    return Module(
+        **{query: Linear(width, width, bias), key: Linear(width, width, bias if key_bias is None else key_bias)},
+        **{value: Linear(width, width, bias)},
+        **extra,
+        core=Attention(heads, dim, dim, span),
+        **{out: Linear(width, width, bias if out_bias is None else out_bias)},
+    ).reading(*names, **{f"{name[0]}_norm": name for name in (query, key)})
 
 
 def patch_merger(c: Any, width: int, out: int, *, norm_after: bool = False) -> Module:

@@ -1,0 +1,19 @@
+"""GLM-4.6V: the tower of GLM-4.1V beside the language model that its text_config names."""
+
+from __future__ import annotations
+
+from flopcalc.architectures.blocks import Nested, multimodal_lm, part
+from flopcalc.config import Schema
+from flopcalc.estimators import register
+from flopcalc.tree import Module
+
+
+class Glm46VConfig(Nested):
+    part_defaults = {"text_config": {"model_type": "glm4v_text"}, "vision_config": {"model_type": "glm4v_vision"}}
+
+    vision_config: Schema
+
+
+@register("glm46v", Glm46VConfig)
+def glm46v(c: Glm46VConfig) -> Module:
+    return multimodal_lm(c, part(c.text_config), visual=part(c.vision_config))
