@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from conventions_doc import tables
 
 from flopcalc import CONVENTIONS, Convention, FlopCounter, InvalidOption, Lora, Training, describe, facts
 from flopcalc.conventions.words import STEPS
@@ -362,3 +364,17 @@ def test_the_vocabularys_embedding_is_one_of_its_kind() -> None:
             visit.path for visit in walk(describe(name)) for tensor in visit.tensors if tensor.kind == "embedding"
         ]
         assert len(tables) == 1, (name, tables)
+
+
+def test_the_document_says_what_the_code_does() -> None:
+    """Where this fails, `python tests/conventions_doc.py` prints the lines as they should be."""
+    document = Path(__file__).parent.parent / "docs" / "conventions.md"
+    lines = set(document.read_text(encoding="utf-8").splitlines())
+    assert [line for line in tables() if line not in lines] == []
+
+
+def test_torchtitans_transformers_backend_is_a_few_knobs_away() -> None:
+    titan = CONVENTIONS["torchtitan_0_3"]
+    backend = titan.changed(name="titan-hf", pairs="half", experts="all", weights=titan.weights | {"embedding"})
+    assert in_the_form_of(FlopCounter("Qwen/Qwen3-8B", backend).flops_per_token(8192), "5.6392e10") == "5.6392e10"
+    assert in_the_form_of(FlopCounter("Qwen/Qwen3-30B-A3B", backend).flops_per_token(8192), "1.93e11") == "1.93e11"

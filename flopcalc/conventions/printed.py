@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["printed_otherwise"]
+__all__ = ["PRINTED", "Printed", "printed_otherwise"]
 
 
 class Printed(NamedTuple):
@@ -24,7 +24,7 @@ class Printed(NamedTuple):
 
 def printed_otherwise(convention: str, model_type: str) -> str | None:
     """What the framework of that name itself does with a type, where that is not the rule."""
-    printed = _PRINTED.get(convention, Printed())
+    printed = PRINTED.get(convention, Printed())
     if printed.known is not None and model_type not in printed.known:
         return printed.unknown
     return printed.faults.get(model_type) or printed.always or None
@@ -44,7 +44,7 @@ def _all(names: Iterable[str], words: str) -> dict[str, str]:
     return dict.fromkeys(names, words)
 
 
-_PRINTED: dict[str, Printed] = {
+PRINTED: Mapping[str, Printed] = {
     "prime_rl_2026_08": Printed(
         faults={
             **_all(SHARED_TYPES, "reads shared experts from num_shared_experts alone, and so finds none"),
