@@ -158,7 +158,6 @@ def _fetch(name: str) -> Path:
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.endswith(".json"):
         raise InvalidConfig(f"{name}: no such file; expected a path to config.json, its folder, or a model name")
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         if not isinstance(try_to_load_from_cache(name, "config.json"), str):
@@ -166,8 +165,8 @@ def _fetch(name: str) -> Path:
                 hf_hub_url(name, "config.json")
             )  # a hub out of reach says so at once, not after retries
         return Path(hf_hub_download(name, "config.json"))
-    except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
+    except Exception as error:  # of the hub, of whichever HTTP client it uses, of the network
         raise InvalidConfig(
             f"{name}: not a file, not a bundled model (see `flopcalc models`), and its config.json "
-            f"could not be fetched from the hub: {str(error).strip().splitlines()[0]}"
+            f"could not be fetched from the hub: {(str(error).strip() or repr(error)).splitlines()[0]}"
         ) from None
