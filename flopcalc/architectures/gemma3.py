@@ -27,7 +27,8 @@ class Gemma3TextConfig(Gemma):
         return ["sliding_attention" if i % self.sliding_window_pattern else "full_attention" for i in layers]
 
     def derive(self) -> None:
-        if self.use_bidirectional_attention and "live_object" not in self.model_fields_set:
+        read_from_file = "live_object" not in self.model_fields_set
+        if self.use_bidirectional_attention and self.sliding_window and read_from_file:
             self.sliding_window = self.sliding_window // 2 + 1
         super().derive()
 
