@@ -30,7 +30,7 @@ from flopcalc.conventions import Convention
 from flopcalc.counting import FlopCounter
 from flopcalc.distributed import Interval, Share, combine, gather
 from flopcalc.errors import InvalidBatch, InvalidOption
-from flopcalc.hardware import read_precision, resolve_peak
+from flopcalc.hardware import Peak, read_precision, resolve_peak
 from flopcalc.lengths import Documents
 from flopcalc.totals import Totals
 
@@ -49,8 +49,9 @@ class MfuMeter:
     Args:
         model: a config in any form that `FlopCounter` takes, a `FlopCounter`, or any callable
             (seq_lens) or (seq_lens, images) -> FLOPs as an int.
-        peak_flops: peak FLOP/s of one device; without it the environment variable FLOPCALC_PEAK_FLOPS,
-            then the table, looked up for `device` (None: the device of this process) and `dtype`.
+        peak_flops: peak FLOP/s of one device, or what `resolve_peak` found; without it the environment
+            variable FLOPCALC_PEAK_FLOPS, then the table, looked up for `device` (None: the device of this
+            process) and `dtype`.
         devices: the number of devices that the work fed to this process runs on.
         convention, phase, training: how to count, given with a config (see `FlopCounter`).
         recompute: activations recomputed in the backward pass, as the fraction of the forward pass in
@@ -72,7 +73,7 @@ class MfuMeter:
         self,
         model: Any,
         *,
-        peak_flops: float | None = None,
+        peak_flops: float | Peak | None = None,
         device: Any = None,
         dtype: Any = "bf16",
         devices: int = 1,
@@ -90,7 +91,7 @@ class MfuMeter:
         """What counts: (seq_lens, ...) -> FLOPs."""
         self.recompute = _fraction(recompute)
         self.devices = _whole("devices", devices, least=1)
-        self.peak = resolve_peak(device, dtype, peak=peak_flops)
+        self.peak = peak_flops if isinstance(peak_flops, Peak) else resolve_peak(device, dtype, peak=peak_flops)
         """The peak of one device and where it came from; None where it is not known, and MFU neither."""
         self.group = group
         self.replica = replica
