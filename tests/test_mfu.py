@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -467,3 +468,26 @@ def test_d2_an_unknown_model_type_is_named_with_the_nearest():
 def test_a_device_that_could_be_several_is_named():
     with pytest.raises(UnknownDevice, match="H100"):
         MfuMeter(TINY, device="H100")
+
+
+# --- a loop of one's own -----------------------------------------------------------------------------
+
+
+def test_the_documented_loop_meters_a_real_model_in_ten_lines():
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    text = (Path(__file__).parent.parent / "docs" / "metering.md").read_text(encoding="utf-8")
+    code = text.partition("```python\n")[2].partition("```")[0]
+    assert len([line for line in code.splitlines() if line.strip()]) == 10
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**TINY))
+    mask = torch.tensor([[1] * 8, [0] * 3 + [1] * 5])
+    ids = torch.ones_like(mask)
+    batch = {"input_ids": ids, "labels": ids, "attention_mask": mask}
+    logged: list[dict[str, float]] = []
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    exec(code, {"model": model, "loader": [batch] * 20, "optimizer": optimizer, "log": logged.append})
+    counter = flopcalc.FlopCounter(TINY)
+    assert [logs["perf/model_flops"] for logs in logged] == [10 * counter([8, 5])] * 2
+    for logs in logged:
+        assert logs["perf/mfu"] == pytest.approx(10 * counter([8, 5]) / logs["perf/seconds"] / 989.5e12)
+        assert logs["perf/padding_fraction"] == pytest.approx(3 / 16)
