@@ -27,7 +27,7 @@ from flopcalc.adapters import Adapter, Placement, place
 from flopcalc.errors import InvalidOption
 from flopcalc.lora import Lora
 from flopcalc.options import Options
-from flopcalc.tree import Attention, Module, Node, Tensor, Visit, Weight, WeightLeaf, walk
+from flopcalc.tree import Attention, Module, Node, StreamMix, Tensor, Visit, Weight, WeightLeaf, walk
 
 __all__ = ["Gradient", "InputGradient", "Plan", "Training", "plan"]
 
@@ -82,7 +82,8 @@ class Gradient(NamedTuple):
     trained: frozenset[str] = frozenset()
     """Names of its tensors that learn."""
     operands: tuple[bool, bool, bool, bool] = (True, True, True, True)
-    """For attention: whether query, key, value and the softmax of the scores need one."""
+    """For attention: whether query, key, value and the softmax of the scores need one. For a mix of
+    residual streams: whether the map and the streams do."""
 
 
 class Plan(NamedTuple):
@@ -205,7 +206,12 @@ class _Flow:
             if name in reads:
                 origin = reads[name]
                 into = fed if origin is None else outputs[origin]
-            if isinstance(child, Attention):
+            if isinstance(child, StreamMix):
+                self.found[_join(path, name)] = Gradient(
+                    bool(carried), operands=(bool(carried), bool(fed), False, False)
+                )
+                outputs[name] = carried
+            elif isinstance(child, Attention):
                 self.found[_join(path, name)] = gradient = self.attention(module, path, bool(fed), outputs)
                 outputs[name] = gradient.input
             else:
@@ -225,7 +231,7 @@ class _Flow:
         return Gradient(bool(needs), frozenset(), (query, key, value, query or key or "s" in needs))
 
 
-_OPERANDS = {"query": "q", "key": "k", "value": "v"}
+_OPERANDS = {"query": "q", "key": "k", "value": "v", "compressor": "kv"}
 
 
 def _operands(name: str) -> set[str]:

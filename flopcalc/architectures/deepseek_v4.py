@@ -10,7 +10,6 @@ from flopcalc.architectures.blocks import (
     check_multiple,
     check_top_k,
     check_types,
-    decoder_layer,
     each,
     mlp,
     moe,
@@ -146,11 +145,12 @@ def deepseek_v4(c: DeepseekV4Config) -> Module:
     hidden, width, streams = c.hidden_size, c.intermediate_size, c.hc_mult
 
     def layer(kind: str) -> Module:
-        return decoder_layer(
-            hidden,
+        return Module(
             attn_hc=hyper_connection(c),
+            input_layernorm=Norm(hidden),
             self_attn=self_attention(c, kind),
             ffn_hc=hyper_connection(c),
+            post_attention_layernorm=Norm(hidden),
             mlp=moe(
                 hidden,
                 width,
