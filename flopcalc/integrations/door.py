@@ -17,7 +17,13 @@ from flopcalc.mfu import MfuMeter
 __all__ = ["Door", "guarded", "synchronize"]
 
 _READ_AT = 64  # batches that wait unread at most
-_MEDIA = ("pixel_values", "pixel_values_videos", "input_features")
+_MEDIA = {
+    "pixel_values": "image_grid_thw",
+    "pixel_values_videos": "video_grid_thw",
+    "input_features": None,
+    "input_values": None,
+}
+"""What a batch holds beside text, and the field that says its size: (frames, height, width) in patches."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -56,7 +62,7 @@ class Door:
         self.meter: MfuMeter | None = None
         self._lengths = lengths
         self._options = options
-        self._unread: list[Any] = []
+        self._unread: list[tuple[Any, list[Any]]] = []
         self._lost = False
         self._warned: set[str] = set()
 
@@ -78,12 +84,11 @@ class Door:
         """Count a batch, later: its lengths are read when the interval closes, or in bundles."""
         if self.meter is None or self.meter.paused:
             return
-        if isinstance(batch, Mapping) and (media := [name for name in _MEDIA if batch.get(name) is not None]):
-            self.warn(f"the batch holds {', '.join(media)}, and the work of its tower is not counted")
+        grids = self._grids(batch) if isinstance(batch, Mapping) else []
         if self._lengths is not None:
-            self._unread.append(self._lengths(batch))
+            self._unread.append((self._lengths(batch), grids))
         elif isinstance(batch, Mapping):
-            self._unread.append(mark_batch(batch))
+            self._unread.append((mark_batch(batch), grids))
         else:
             raise InvalidBatch(
                 f"batch: found {type(batch).__name__}, expected a mapping; pass lengths=, a function of it"
@@ -91,15 +96,24 @@ class Door:
         if len(self._unread) >= _READ_AT:
             self._read()
 
+    def _grids(self, batch: Mapping[str, Any]) -> list[Any]:
+        """The sizes of the batch's images and videos."""
+        media = [name for name in _MEDIA if batch.get(name) is not None]
+        grids = {name: batch.get(size) for name in media if (size := _MEDIA[name])}
+        if unsized := [name for name in media if grids.get(name) is None]:
+            self.warn(f"the batch holds {', '.join(unsized)} of a size it does not say: only the text is counted")
+        return [grid for grid in grids.values() if grid is not None]
+
     def _read(self) -> None:
         unread, self._unread = self._unread, []
-        for item in unread:
-            self._add(item)
+        for documents, grids in unread:
+            self._add(documents, grids)
 
-    def _add(self, item: Any) -> None:
+    def _add(self, documents: Any, grids: list[Any]) -> None:
         assert self.meter is not None
         try:
-            self.meter.add(item.read() if isinstance(item, Marks) else item)
+            images = [size for grid in grids for size in grid.tolist()]
+            self.meter.add(documents.read() if isinstance(documents, Marks) else documents, images or None)
         except Exception as error:  # the other batches still count
             self.fault(error)
 
@@ -111,7 +125,9 @@ class Door:
         self._read()
         try:
             return {name: float(value) for name, value in self.meter.step().items()}
-        except RuntimeError:  # of torch.distributed: another rank failed or was too late
+        except FlopcalcError:  # on all ranks alike
+            raise
+        except Exception:  # of torch.distributed: another rank failed or was too late
             self._lost = True
             raise
 
