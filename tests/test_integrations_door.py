@@ -76,6 +76,13 @@ def test_a_batch_in_a_pause_is_not_counted():
     assert door.close()["perf/tokens"] == 5
 
 
+def test_an_interval_that_closes_in_a_pause_holds_what_came_before():
+    door = opened(TEXT)
+    door.watch({"input_ids": torch.ones(1, 9)})
+    door.pause()
+    assert door.close()["perf/tokens"] == 9
+
+
 def test_a_door_that_was_never_opened_does_nothing():
     door = Door(None, {})
     with warnings.catch_warnings():

@@ -135,6 +135,7 @@ class Door:
         """Leave the time until `resume` out."""
         if self.meter is not None and not self.meter.paused:
             synchronize()
+            self._read()  # what was watched before the pause counts
             self.meter.pause()
 
     def resume(self) -> None:
