@@ -26,14 +26,21 @@ TRAINED_INDEXER: dict[str, Any] = {"indexer_weights": "trained", "indexer_scores
 TEXT_IN_FULL: dict[str, Any] = {"towers": "none", "frozen": "ignore"}
 """Of counters that know neither towers nor frozen weights."""
 
-STANDARD = Convention(
+
+def _preset(base: Convention | None = None, **knobs: Any) -> Convention:
+    """A preset, or another with some knobs set anew. It is not validated here, which would triple the
+    work of `import flopcalc`: a test does."""
+    return Convention.model_construct(**knobs) if base is None else base.model_copy(update=knobs)
+
+
+STANDARD = _preset(
     name="standard",
     summary="torchtitan's rules per document: 6 FLOPs per active parameter, dense pairs, indexer forward only",
     weights=ALL_WEIGHTS,
     pairs="dense",
     indexer_weights="trained",
 )
-TORCHTITAN = Convention(
+TORCHTITAN = _preset(
     name="torchtitan",
     summary="torchtitan main (since 2026-09): as standard, the indexer with a backward",
     source="torchtitan, torchtitan/models/utils.py after pull requests 4300 (2026-08-26) and 4441 (2026-09-03)",
@@ -42,7 +49,7 @@ TORCHTITAN = Convention(
     **TRAINED_INDEXER,
     **TEXT_IN_FULL,
 )
-MEGATRON_LM = Convention(
+MEGATRON_LM = _preset(
     name="megatron_lm",
     summary="matrices without routers, all attention full and halved; the vocabulary padded",
     source="Megatron-LM, megatron/training/training.py num_floating_point_operations, 2026-08-22",
@@ -60,12 +67,13 @@ MEGATRON_LM = Convention(
 
 _PRESETS = (
     STANDARD,
-    STANDARD.changed(
+    _preset(
+        STANDARD,
         name="prime_rl",
         summary="prime-rl since 2026-08: the same rule as standard",
         source="prime-rl, src/prime_rl/trainer/perf.py, the counter after snapshot 559b447 (2026-08-21)",
     ),
-    Convention(
+    _preset(
         name="prime_rl_2026_08",
         summary="prime-rl before: projections, dense pairs of the packed row, all attention full",
         source="prime-rl, src/prime_rl/trainer/perf.py, 2026-08-01",
@@ -77,14 +85,16 @@ _PRESETS = (
         **NO_INDEXER,
     ),
     TORCHTITAN,
-    TORCHTITAN.changed(
+    _preset(
+        TORCHTITAN,
         name="torchtitan_0_3",
         summary="torchtitan 0.3.0: windows counted as full attention, recurrences not at all",
         source="torchtitan 0.3.0, torchtitan/models/utils.py, 2026-08-20",
+        overrides={"deepseek_v4": {"sparse": "follow"}},
         **FULL_ATTENTION,
         **NO_RECURRENCES,
     ),
-    Convention(
+    _preset(
         name="verl",
         summary="matrices and once more the embedding, half the pairs of each document, towers",
         source="verl 0.9.1, verl/utils/flops_counter.py, 2026-07-10",
@@ -98,7 +108,7 @@ _PRESETS = (
         },
         **{**FULL_ATTENTION, **NO_RECURRENCES, **NO_INDEXER, "delta_rule": 5},
     ),
-    Convention(
+    _preset(
         name="veomni",
         summary="matrices, dense pairs of each document (single types exact), towers",
         source="VeOmni 0.1.12, veomni/utils/count_flops.py, 2026-08-07",
@@ -115,7 +125,8 @@ _PRESETS = (
         **{**FULL_ATTENTION, **NO_RECURRENCES, **TRAINED_INDEXER, "delta_rule": 5},
     ),
     MEGATRON_LM,
-    MEGATRON_LM.changed(
+    _preset(
+        MEGATRON_LM,
         name="megatron_bridge",
         summary="Megatron-LM's rule with exact windows and sparse attention, and towers",
         source="Megatron-Bridge, src/megatron/bridge/training/utils/flop_utils.py, 2026-08-21",
@@ -142,7 +153,7 @@ _PRESETS = (
         },
         printed={"frozen": "ignore"},
     ),
-    Convention(
+    _preset(
         name="automodel",
         summary="matrices without routers, half the pairs of each row, gpt-oss exact",
         source="NeMo Automodel, nemo_automodel/components/utils/flops_utils.py, 2026-08-20",
@@ -162,7 +173,7 @@ _PRESETS = (
         **TRAINED_INDEXER,
         **TEXT_IN_FULL,
     ),
-    Convention(
+    _preset(
         name="nemo_rl",
         summary="matrices without routers, half the pairs of each sample",
         source="NeMo-RL, nemo_rl/utils/flops_formulas.py, 2026-06-09",
@@ -170,7 +181,7 @@ _PRESETS = (
         pairs="half",
         **{**FULL_ATTENTION, **NO_RECURRENCES, **NO_INDEXER, **TEXT_IN_FULL, "mamba2": 2},
     ),
-    Convention(
+    _preset(
         name="slime",
         summary="matrices without routers and gates, half the pairs of each document",
         source="slime, slime/utils/flops_utils.py, 2026-05-29",
@@ -181,7 +192,7 @@ _PRESETS = (
         **NO_INDEXER,
         **TEXT_IN_FULL,
     ),
-    Convention(
+    _preset(
         name="maxtext",
         summary="matrices without output gates, half the pairs of each row, limits as areas",
         source="MaxText, src/maxtext/utils/maxtext_utils.py, 2026-08-17",
@@ -199,7 +210,7 @@ _PRESETS = (
         },
         **{**NO_RECURRENCES, **TRAINED_INDEXER, **TEXT_IN_FULL, "delta_rule": 8},
     ),
-    Convention(
+    _preset(
         name="levanter",
         summary="matrices, dense pairs, and the work of mask and softmax",
         source="Levanter, src/levanter/utils/flop_utils.py, 2025-09-11",
@@ -211,7 +222,7 @@ _PRESETS = (
         **NO_INDEXER,
         **TEXT_IN_FULL,
     ),
-    Convention(
+    _preset(
         name="olmo_core",
         summary="parameters of attention, MLP and head without block norms, dense pairs of each row",
         source="OLMo-core, num_flops_per_token of its modules, 2026-06-22",
@@ -220,7 +231,7 @@ _PRESETS = (
         printed={"delta_backward": False},
         **{**NO_RECURRENCES, **NO_INDEXER, **TEXT_IN_FULL, "delta_rule": 8},
     ),
-    Convention(
+    _preset(
         name="trl",
         summary="matrices and an embedding that is not the head, dense pairs of each row",
         source="TRL, trl/trainer/utils.py compute_flops_per_token, 2026-07-17",
@@ -232,7 +243,7 @@ _PRESETS = (
         **NO_INDEXER,
         **TEXT_IN_FULL,
     ),
-    Convention(
+    _preset(
         name="hf_trainer",
         summary="6 FLOPs per parameter outside embeddings, all experts, and no attention core",
         source="transformers 5.24, Trainer.floating_point_ops; ms-swift, swift/callbacks/perf_log.py, 2026-06-07",
@@ -246,7 +257,7 @@ _PRESETS = (
         frozen="ignore",
         **NO_RECURRENCES,
     ),
-    Convention(
+    _preset(
         name="palm",
         summary="6N + 12LHQT: active parameters without embedding, all attention full and dense",
         source="Chowdhery et al. 2022 (arXiv 2204.02311), appendix B",
@@ -258,7 +269,7 @@ _PRESETS = (
         **NO_RECURRENCES,
         **TEXT_IN_FULL,
     ),
-    Convention(
+    _preset(
         name="matmul-dense",
         summary="matrix weights only, dense pairs (windows n*min(n, w))",
         weights=MATMUL_KINDS,
@@ -266,7 +277,7 @@ _PRESETS = (
         stream_mix=True,
         input_gradient="autograd",
     ),
-    Convention(
+    _preset(
         name="exact",
         summary="matrix weights only, causal pairs key by key: what a perfect kernel runs",
         weights=MATMUL_KINDS,
