@@ -7,7 +7,9 @@ A multiply-add is 2 FLOPs. A mixer's c is 2 * heads * (qk_dim + v_dim) for atten
 for the scores, one for the values), 2 * heads * dim for indexer scores, and a convention's factor
 times the state's size for a recurrence. Training runs three passes over everything (forward, input
 gradient, weight gradient; attention's backward is twice its forward), except what runs without
-gradient. Softmax, norms, activations, rotary embeddings and the optimizer are never counted.
+gradient. Norms, activations, rotary embeddings and the optimizer are never counted, mask and softmax
+where a convention says so alone. How a convention reads a tree (which parameters, tokens and pairs
+count) stands in `reading.py`.
 
 Each span of a model has one integer coefficient, so the tree is walked once, at construction, and a
 batch costs a few sums over its lengths. All totals are exact Python integers.
