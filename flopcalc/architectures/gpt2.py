@@ -49,7 +49,7 @@ def gpt(c: GptConfig, block: Module, *, positions: bool, head_bias: bool = False
     return Module(
         transformer=Module(
             wte=Embedding(c.vocab_size, c.n_embd),
-            wpe=Embedding(c.n_positions, c.n_embd) if positions else None,
+            wpe=Embedding(c.n_positions, c.n_embd, kind="lookup") if positions else None,
             h=Layers([block] * c.n_layer),
             ln_f=LayerNorm(c.n_embd),
         ),

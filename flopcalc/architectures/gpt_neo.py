@@ -60,7 +60,7 @@ def gpt_neo(c: GptNeoConfig) -> Module:
     return Module(
         transformer=Module(
             wte=Embedding(c.vocab_size, hidden),
-            wpe=Embedding(c.max_position_embeddings, hidden),
+            wpe=Embedding(c.max_position_embeddings, hidden, kind="lookup"),
             h=each(block, c.attention_layers),
             ln_f=LayerNorm(hidden),
         ),

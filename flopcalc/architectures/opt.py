@@ -47,7 +47,8 @@ def opt(c: OptConfig) -> Module:
             decoder=Module(
                 embed_tokens=Embedding(c.vocab_size, narrow),
                 project_in=Linear(narrow, hidden) if narrow != hidden else None,
-                embed_positions=Embedding(c.max_position_embeddings + 2, hidden),  # two unused rows in front
+                # two unused rows in front
+                embed_positions=Embedding(c.max_position_embeddings + 2, hidden, kind="lookup"),
                 layers=Layers([layer] * c.num_hidden_layers),
                 final_layer_norm=norm if c.do_layer_norm_before else None,
                 project_out=Linear(hidden, narrow) if narrow != hidden else None,
