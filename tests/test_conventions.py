@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 from conventions_doc import tables
 
-from flopcalc import CONVENTIONS, Convention, FlopCounter, InvalidOption, Lora, Training, describe, facts
+from flopcalc import (
+    CONVENTIONS,
+    Convention,
+    FlopCounter,
+    InvalidConfig,
+    InvalidOption,
+    Lora,
+    Training,
+    describe,
+    facts,
+    supported_model_types,
+)
 from flopcalc.conventions.words import STEPS
 from flopcalc.tree import Kind, walk
 
@@ -343,6 +354,11 @@ def test_every_preset_says_what_it_is_and_where_it_comes_from() -> None:
         assert bool(convention.source) == (name not in own)
 
 
+def test_every_preset_is_valid() -> None:
+    for convention in CONVENTIONS.values():
+        assert convention.changed() == convention
+
+
 def test_every_knob_and_kind_has_a_step_with_words() -> None:
     about = {"name", "summary", "source", "overrides", "printed"}
     assert {step.knob for step in STEPS} == set(Convention.model_fields) - about
@@ -359,11 +375,14 @@ def test_a_knob_that_does_not_exist_or_fit_is_named() -> None:
 
 def test_the_vocabularys_embedding_is_one_of_its_kind() -> None:
     """Counters that price it as a matmul price no other table so."""
-    for name in facts.bundled_configs():
-        tables = [
-            visit.path for visit in walk(describe(name)) for tensor in visit.tensors if tensor.kind == "embedding"
-        ]
-        assert len(tables) == 1, (name, tables)
+    defaults = [{"model_type": model_type} for model_type in supported_model_types()]
+    for config in [*facts.bundled_configs(), *defaults]:
+        try:
+            tree = describe(config)
+        except InvalidConfig:  # a class whose defaults are no model
+            continue
+        tables = [visit.path for visit in walk(tree) for tensor in visit.tensors if tensor.kind == "embedding"]
+        assert len(tables) == 1, (config, tables)
 
 
 def test_the_document_says_what_the_code_does() -> None:
