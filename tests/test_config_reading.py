@@ -228,7 +228,9 @@ def mutated(draw: st.DrawFn, fields: dict[str, Any], schema: type[Schema]) -> di
     for place in draw(st.lists(st.sampled_from(sorted(places(fields, schema))), min_size=1, max_size=3)):
         at = changed
         for name in place[:-1]:
-            at = at[name] if isinstance(at.get(name), dict) else at.setdefault(name, {}) or {}
+            if not isinstance(at.get(name), dict):
+                at[name] = {}
+            at = at[name]
         if draw(st.booleans()):
             at[place[-1]] = draw(VALUES)
         else:
@@ -241,7 +243,7 @@ def test_a_mutated_config_gives_a_number_or_a_named_error(model_type: str) -> No
     name = ONE_OF_EACH_TYPE.get(model_type)
     base = bundled(name) if name else {"model_type": model_type}
 
-    @settings(max_examples=60, deadline=None, database=None)
+    @settings(max_examples=40, deadline=None, database=None)
     @given(mutated(base, ESTIMATORS[model_type].schema))
     def check(config: dict[str, Any]) -> None:
         try:
