@@ -55,7 +55,8 @@ class MfuMeter:
         devices: the number of devices that the work fed to this process runs on.
         convention, phase, training: how to count, given with a config (see `FlopCounter`).
         recompute: activations recomputed in the backward pass, as the fraction of the forward pass in
-            [0, 1], or "full". Sets `perf/hfu`; MFU never counts it.
+            [0, 1], or "full". Sets `perf/hfu` by full training's shares (a forward pass is a third of a
+            step); MFU never counts it.
         group: a torch.distributed process group of all training ranks; figures are then those of the
             whole group, and `step()` is one collective that every rank calls.
         replica: the data-parallel replica that this rank works for, default its rank (see

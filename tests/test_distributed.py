@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcalc import InvalidBatch, InvalidOption, MfuMeter
@@ -279,6 +279,7 @@ def combine_share(replica: int, flops: int = 10, **changes: Any) -> Share:
     return Share(replica, flops, 1, 1, 1.0, 1.0, 1, 1.0)._replace(**changes)
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, 2**31),
     st.lists(st.integers(0, 2**186 - 1), min_size=3, max_size=3),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcalc.errors import InvalidBatch
@@ -69,6 +69,7 @@ def test_narrow_integers_do_not_wrap_around():
     assert document_lengths(position_ids=torch.from_numpy(positions)).lengths == [256, 2]
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), min_size=1, max_size=4), st.booleans())
 def test_every_teller_gives_the_lengths_the_batch_was_packed_from(rows, left):
     width = max(map(sum, rows)) + 1

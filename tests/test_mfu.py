@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flopcalc
@@ -186,6 +186,7 @@ def test_every_form_of_model_and_of_lengths_counts_the_same(model, form):
     assert (logs["perf/model_flops"], logs["perf/tokens"]) == (counter(lengths), 166)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 10**6), min_size=1), st.floats(1e-3, 1e6), st.integers(1, 10**5))
 def test_rates_are_totals_over_time(lengths, seconds, devices):
     with warnings.catch_warnings():
