@@ -35,8 +35,8 @@ Rule = Literal["dense", "exact", "masked", "unbounded", "continuous", "beyond"]
 Minimum = Callable[[Any, Any], Any]
 
 __all__ = [
-    "Bidirectional", "BidirectionalChunk", "BidirectionalWindow", "Blocks", "Chunk", "Compressed", "Full",
-    "GridWindow", "Probe", "Rule", "Span", "Sum", "TopK", "Video", "Window",
+    "Bidirectional", "BidirectionalChunk", "BidirectionalWindow", "BlockSparse", "Blocks", "Chunk", "Compressed",
+    "Full", "GridWindow", "Probe", "Rule", "Span", "Sum", "TopK", "Video", "Window",
 ]  # fmt: skip
 
 
@@ -90,6 +90,25 @@ class BidirectionalChunk(Bidirectional):
 
     def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
         return n // self.size * self.size**2 + (n % self.size) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSparse(Bidirectional):
+    """BigBird's attention: every block of `size` tokens reads itself and its neighbours, the first and
+    last block and `random` others; those two, and all blocks of a document of at most 5 + 2*random
+    blocks, read everything.
+
+    Of m blocks two read m, two (beside an end, which is a neighbour too) 4 + random, the rest
+    5 + random: size*size * ((7 + random)*m - 12 - 2*random), the last block being filled up.
+    """
+
+    size: int
+    random: int
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        blocks = -(-n // self.size)
+        sparse = self.size**2 * ((7 + self.random) * blocks - 12 - 2 * self.random)
+        return n * n + (n > (5 + 2 * self.random) * self.size) * (sparse - n * n)
 
 
 @dataclass(frozen=True, slots=True)
