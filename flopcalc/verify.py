@@ -23,7 +23,7 @@ from flopcalc.conventions import Convention
 from flopcalc.counting import FlopCounter
 from flopcalc.errors import FlopcalcError, InvalidOption
 from flopcalc.estimators import describe
-from flopcalc.tree import MATMUL_KINDS, Attention, IndexScores, Mixer, Node, Shape, StreamMix, walk
+from flopcalc.tree import MATMUL_KINDS, Attention, IndexScores, Mamba, Mixer, Node, Shape, StreamMix, walk
 
 __all__ = [
     "FlopComparison",
@@ -48,6 +48,8 @@ EAGER = Convention(
 )
 
 _JUDGED_MIXERS = (Attention, IndexScores, StreamMix)
+_SCANS = (Mamba,)
+"""Recurrences that transformers runs token by token in Python."""
 
 
 class FlopComparison(NamedTuple):
@@ -89,12 +91,13 @@ class Verification:
         return self.parameters_equal and self.not_run is None and all(comparison.equal for comparison in self.flops)
 
 
-def verify(config: Any, lengths: Sequence[int] = (48, 131)) -> Verification:
+def verify(config: Any, lengths: Sequence[int] | None = None) -> Verification:
     """Compare a config's tree with the real model.
 
     Args:
         config: in any form that `describe` takes.
-        lengths: documents whose forward FLOPs are compared, in tokens.
+        lengths: documents whose forward FLOPs are compared, in tokens; by default long ones, unless
+            the real model scans them token by token.
 
     Raises InvalidOption where torch or transformers are not installed, and FlopcalcError where
     transformers cannot build the model.
@@ -103,6 +106,8 @@ def verify(config: Any, lengths: Sequence[int] = (48, 131)) -> Verification:
     tree = describe(fields | {"model_type": model_type})
     model = build_real_model(model_type, fields)
     missing, surplus = compare_parameters(tree, model)
+    if lengths is None:
+        lengths = (48, 131) if not any(isinstance(visit.leaf, _SCANS) for visit in walk(tree)) else (7, 12)
     try:
         flops, not_run = [compare_flops(tree, model, tokens) for tokens in lengths], None
     except Exception as error:  # whatever modelling code raises on meta tensors
@@ -147,17 +152,19 @@ def compare_flops(tree: Node, model: Any, tokens: int) -> FlopComparison:
     by_kind = FlopCounter(tree, EAGER, "forward").breakdown([tokens]).by_kind()
     weights = sum(flops for kind, flops in by_kind.items() if kind in MATMUL_KINDS)
     mixers = sum(by_kind.values()) - weights
-    weights_seen, mixers_seen = operator_flops(tree, model, lambda: _forward_text(model, tokens))
+    attends = any(isinstance(visit.leaf, Attention) for visit in walk(tree))
+    weights_seen, mixers_seen = operator_flops(tree, model, lambda: _forward_text(model, tokens, attends))
     return FlopComparison(tokens, weights, weights_seen, mixers, mixers_seen)
 
 
-def _forward_text(model: Any, tokens: int) -> None:
+def _forward_text(model: Any, tokens: int, attends: bool = True) -> None:
     import torch
 
     ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
+    mask = None
     if model.config.model_type == "bloom" or getattr(model.config, "alibi", False):  # biases built from a plain mask
         mask = torch.ones(1, tokens, device="meta")
-    else:
+    elif attends:
         mask = torch.zeros(1, 1, tokens, tokens, dtype=torch.bfloat16, device="meta")
     positions = torch.arange(tokens, device="meta").unsqueeze(0)
     model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)

@@ -10,7 +10,20 @@ from pydantic import model_validator
 from flopcalc.config import Count, Schema, Size
 from flopcalc.estimators import find_part
 from flopcalc.spans import Full, Span, Window
-from flopcalc.tree import Attention, Conv1d, Embedding, Layers, Linear, Mamba2, Module, Node, Norm, Routed, Weight
+from flopcalc.tree import (
+    Attention,
+    Conv1d,
+    Embedding,
+    Layers,
+    Linear,
+    Mamba,
+    Mamba2,
+    Module,
+    Node,
+    Norm,
+    Routed,
+    Weight,
+)
 
 __all__ = [
     "Decoder",
@@ -35,6 +48,7 @@ __all__ = [
     "mlp",
     "fused_mlp",
     "lm_head",
+    "mamba",
     "mamba2",
     "moe",
     "multimodal_lm",
@@ -375,6 +389,32 @@ def mamba2(
         scan=Mamba2(heads, head_dim, state, hidden),
         norm=Norm(inner) if norm else None,
         out_proj=Linear(inner, hidden, bias if out_bias is None else out_bias),
+    )
+
+
+def mamba(
+    hidden: int,
+    inner: int,
+    state: int,
+    rank: int,
+    taps: int,
+    *,
+    conv_bias: bool,
+    bias: bool = False,
+    **norms: Node | None,
+) -> Module:
+    """The Mamba mixer. in_proj emits the convolved channels and their output gate, x_proj the low-rank
+    time step, B and C (with `norms` of these), dt_proj a time step per channel."""
+    return Module(
+        in_proj=Linear(hidden, 2 * inner, bias),
+        conv1d=Conv1d(inner, taps, conv_bias, kind="scan_conv"),
+        x_proj=Linear(inner, rank + 2 * state),
+        **norms,
+        dt_proj=Linear(rank, inner, bias=True),
+        A_log=Weight((inner, state)),
+        D=Weight((inner,)),
+        scan=Mamba(inner, state),
+        out_proj=Linear(inner, hidden, bias),
     )
 
 
