@@ -14,6 +14,7 @@ from flopcalc.tree import (
     Attention,
     Conv1d,
     Embedding,
+    LayerNorm,
     Layers,
     Linear,
     Mamba,
@@ -43,6 +44,7 @@ __all__ = [
     "each",
     "every_nth_full",
     "experts",
+    "fc_layer",
     "leading_dense",
     "mla",
     "mlp",
@@ -361,6 +363,24 @@ def decoder_layer(hidden: int, *, norm: Callable[[int], Node] = Norm, **parts: N
         post_attention_layernorm=norm(hidden),
         **{name: parts[name] for name in names[mlp_at:]},
     )
+
+
+def fc_layer(
+    hidden: int, width: int, self_attn: Module, *, pre_norm: bool, bias: bool = True, encoder_attn: Module | None = None
+) -> Module:
+    """Attention, then the matrices fc1 and fc2 of this bias, with LayerNorms before or behind both.
+    Cross-attention runs where an encoder is given, never in a language model alone."""
+    norm = LayerNorm(hidden)
+    cross: dict[str, Node] = {}
+    if encoder_attn is not None:
+        cross = {
+            "encoder_attn": encoder_attn.never_run(),
+            "encoder_attn_layer_norm": Module(**{"": norm}).never_run(),
+        }
+    matrices = {"fc1": Linear(hidden, width, bias), "fc2": Linear(width, hidden, bias)}
+    if pre_norm:
+        return Module(self_attn_layer_norm=norm, self_attn=self_attn, **cross, final_layer_norm=norm, **matrices)
+    return Module(self_attn=self_attn, self_attn_layer_norm=norm, **cross, **matrices, final_layer_norm=norm)
 
 
 def mamba2(
