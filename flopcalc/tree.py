@@ -255,14 +255,16 @@ class Conv(WeightLeaf):
 class Weight(WeightLeaf):
     """A bare `nn.Parameter`, named by its place in the parent. A matrix kind says that a token
     multiplies through it (a router, a stream map, fused experts); the default is a vector.
-    `transposed` says that a matrix is stored (in, out)."""
+    `transposed` says that a matrix is stored (in, out); `tied_to` names the parameter that it is a
+    part of."""
 
     shape: Shape
     kind: Kind = "vector"
     transposed: bool = False
+    tied_to: str | None = None
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return (Tensor("", self.shape, self.kind),)
+        return (Tensor("", self.shape, self.kind, self.tied_to),)
 
 
 # --- mixers: work without weights ----------------------------------------------------------------
@@ -353,8 +355,9 @@ class Module(Node):
 
     `on(stream)` puts the subtree on another token stream, `without_grad()` says that training runs
     it forward only and that no gradient leaves it (an indexer, layers whose output nothing reads),
-    `never_run()` that its parameters exist and do nothing; like `reading()` they return a copy. The
-    `model_type` is that of a whole model which a registered estimator described.
+    `never_run()` that its parameters exist and do nothing, `sharing(path)` that its parameters are
+    those of the module at that full path; like `reading()` they return a copy. The `model_type` is
+    that of a whole model which a registered estimator described.
     """
 
     children: tuple[tuple[str, Node], ...]
@@ -362,6 +365,7 @@ class Module(Node):
     grad: bool = True
     indexes: bool = False
     reads: tuple[tuple[str, str | None], ...] = ()
+    shared: str | None = None
     model_type: str | None = None
 
     def __init__(self, /, **children: Node | None) -> None:
@@ -384,6 +388,10 @@ class Module(Node):
         reads: dict[str, str | None] = {**dict(self.reads), **dict.fromkeys(names), **sources}
         return self._copy(reads=tuple(reads.items()))
 
+    def holding(self, **children: Node) -> Module:
+        """With more children, behind those that are there."""
+        return self._copy(children=(*self.children, *children.items()))
+
     def of_type(self, model_type: str) -> Module:
         return self._copy(model_type=model_type)
 
@@ -393,6 +401,9 @@ class Module(Node):
     def as_indexer(self) -> Module:
         """The indexer of sparse attention: only indices come out, so no gradient goes in."""
         return self._copy(grad=False, indexes=True)
+
+    def sharing(self, path: str) -> Module:
+        return self._copy(shared=path)
 
     def never_run(self) -> Module:
         return self._copy(grad=False, stream=NEVER)
@@ -427,7 +438,8 @@ class Routed(Module):
 class Visit(NamedTuple):
     """One leaf as a walk meets it: `times` counts the places of the same object (path names the
     first), `top_k / num_experts` is the share of its tensors that a token uses, and `experts` the
-    path of the `Routed` that it is part of; `indexes` says that it is part of an indexer."""
+    path of the `Routed` that it is part of; `indexes` says that it is part of an indexer, `owner` where
+    the parameters that it shares stand."""
 
     path: str
     leaf: Node
@@ -438,10 +450,14 @@ class Visit(NamedTuple):
     num_experts: int
     experts: str | None = None
     indexes: bool = False
+    owner: str | None = None
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        return self.leaf.tensors() if isinstance(self.leaf, WeightLeaf) else ()
+        tensors = self.leaf.tensors() if isinstance(self.leaf, WeightLeaf) else ()
+        if self.owner is None:
+            return tensors
+        return tuple(t._replace(tied_to=".".join(filter(None, (self.owner, t.name)))) for t in tensors)
 
     def active(self, numel: int) -> int:
         """The share of `numel` parameters that one token uses: exact, the leading dimension is the
@@ -460,7 +476,12 @@ def _walk(node: Node, at: Visit, expand: bool) -> Iterator[Visit]:
         yield at
         return
     stream = NEVER if at.stream == NEVER else node.stream or at.stream
-    at = at._replace(stream=stream, grad=at.grad and node.grad, indexes=at.indexes or node.indexes)
+    at = at._replace(
+        stream=stream,
+        grad=at.grad and node.grad,
+        indexes=at.indexes or node.indexes,
+        owner=at.owner or node.shared,
+    )
     if isinstance(node, Routed):
         at = at._replace(top_k=at.top_k * node.top_k, num_experts=at.num_experts * node.num_experts, experts=at.path)
     prefix = f"{at.path}." if at.path else ""
@@ -472,4 +493,5 @@ def _walk(node: Node, at: Visit, expand: bool) -> Iterator[Visit]:
         children = [(name, child, 1) for name, child in node.children]
     for name, child, times in children:
         path = prefix + name if name else at.path  # without a name, the child stands in the module's place
-        yield from _walk(child, at._replace(path=path, leaf=child, times=at.times * times), expand)
+        owner = f"{at.owner}.{name}" if at.owner is not None and name else at.owner
+        yield from _walk(child, at._replace(path=path, leaf=child, times=at.times * times, owner=owner), expand)
