@@ -229,13 +229,14 @@ def attention(
     qk_norm: bool | Literal["all_heads"] = False,
     gate: bool = False,
     after_core: Mapping[str, Node] | None = None,
+    out: str = "o_proj",
     **extra: Node | None,
 ) -> Module:
     """Grouped-query attention of `c.num_attention_heads` heads of `c.head_dim`.
 
     `gate` doubles q_proj by an output gate, `qk_norm` adds RMSNorms over head_dim, or over all
     heads at once, `o_bias` defaults to `bias`; further parameters, or other norms, come as keywords,
-    those that work on what the core gives out in `after_core`.
+    those that work on what the core gives out in `after_core`; `out` names the output projection.
     """
     heads, kv_heads, dim = c.num_attention_heads, c.num_key_value_heads, c.head_dim
     if qk_norm == "all_heads":
@@ -249,7 +250,7 @@ def attention(
         **extra,
         core=Attention(heads, dim, dim, span),
         **(after_core or {}),
-        o_proj=Linear(heads * dim, c.hidden_size, bias if o_bias is None else o_bias),
+        **{out: Linear(heads * dim, c.hidden_size, bias if o_bias is None else o_bias)},
     ).reading(
         "q_proj", "k_proj", "v_proj", q_norm="q_proj", k_norm="k_proj", q_layernorm="q_proj", k_layernorm="k_proj"
     )
