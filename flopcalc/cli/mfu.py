@@ -15,7 +15,6 @@ from flopcalc.counting import FlopCounter
 from flopcalc.errors import InvalidBatch
 from flopcalc.estimators import describe
 from flopcalc.hardware import Peak
-from flopcalc.mfu import MfuMeter
 
 
 @click.command(name="mfu", short_help="MFU of a measured run.")
@@ -108,6 +107,8 @@ def _measured(
     recompute: float | Literal["full"] | None,
 ) -> dict[str, Any]:
     """The figures of one interval."""
+    from flopcalc.mfu import MfuMeter
+
     meter = MfuMeter(counter, peak_flops=peak, dtype=peak.dtype, devices=devices, recompute=recompute)
     meter.add(lengths)
     logs = meter.step(elapsed_seconds=seconds)
