@@ -23,6 +23,7 @@ __all__ = ["Count", "Schema", "Size", "aliases", "legacy", "read_config"]
 
 _LARGEST_FILE_BYTES = 32 * 2**20
 _MOST_LAYERS = 100_000
+_DEPTHS = ("layers", "layer", "depth", "dense_replace")
 
 Size = Annotated[int, Field(gt=0, lt=2**40)]
 """A dimension: a whole number above zero."""
