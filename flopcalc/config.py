@@ -23,7 +23,7 @@ __all__ = ["Count", "Schema", "Size", "aliases", "legacy", "read_config"]
 
 _LARGEST_FILE_BYTES = 32 * 2**20
 _MOST_LAYERS = 100_000
-_DEPTHS = ("layers", "layer", "depth", "dense_replace")
+_DEPTHS = ("layer", "depth", "dense_replace")
 
 Size = Annotated[int, Field(gt=0, lt=2**40)]
 """A dimension: a whole number above zero."""
@@ -61,7 +61,7 @@ class Schema(BaseModel):
     @model_validator(mode="after")
     def _derive(self) -> Schema:
         for name, value in self:  # before anything is built layer by layer
-            if ("layers" in name or name == "depth") and isinstance(value, int) and value > _MOST_LAYERS:
+            if isinstance(value, int) and value > _MOST_LAYERS and any(word in name for word in _DEPTHS):
                 raise ValueError(f"{name}: found {value}, expected at most {_MOST_LAYERS} layers")
         self.derive()
         return self
