@@ -119,6 +119,8 @@ DENSE = {"model_type": "qwen3", "num_hidden_layers": 2}
         ({**DENSE, "num_attention_heads": [32]}, ["num_attention_heads", "[32]"]),
         ({**DENSE, "num_hidden_layers": -2}, ["num_hidden_layers", "-2"]),
         ({**DENSE, "num_hidden_layers": 10**9}, ["num_hidden_layers", "1000000000"]),
+        ({"model_type": "gpt2", "n_layer": 2**40 - 1}, ["n_layer", "1099511627775"]),
+        ({"model_type": "cohere2_moe", "first_k_dense_replace": 2**40 - 1}, ["first_k_dense_replace"]),
         ({**DENSE, "tie_word_embeddings": "yes"}, ["tie_word_embeddings", "'yes'"]),
         ({**DENSE, "layer_types": ["full_attention"]}, ["layer_types", "1 entries", "2"]),
         ({**DENSE, "layer_types": ["full_attention", "sparse"]}, ["layer_types", "'sparse'", "full_attention"]),
