@@ -14,7 +14,7 @@ from flopcalc.verify import Verification, verify
 __all__ = ["Finding", "build_with", "causal_types", "no_real_model", "not_run", "shallow", "survey"]
 
 _AT_LEAST_LAYERS = 5
-_LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_decoder_layers")
 
 
 class Finding(NamedTuple):

@@ -24,10 +24,22 @@ WIDTHS = (
     "shared_expert_intermediate_size",
     "ffn_dim",
     "ffn_hidden_size",
+    "decoder_ffn_dim",
+    "feed_forward_size",
+    "dff",
+    "dim_ff",
+    "d_inner",
     "vocab_size",
 )
 WINDOWS = ("sliding_window", "window_size", "attention_chunk_size")
-OLD_HEADS = ("n_head", "n_heads", "num_heads")
+OLD_HEADS = (
+    "n_head",
+    "n_heads",
+    "num_heads",
+    "attention_heads",
+    "decoder_attention_heads",
+    "num_decoder_attention_heads",
+)
 
 
 def alterations(schema: type[Schema], base: Fields) -> Iterator[tuple[str, Fields]]:
