@@ -164,7 +164,7 @@ def _forward_text(model: Any, tokens: int, attends: bool = True) -> None:
     mask = None
     if model.config.model_type == "bloom" or getattr(model.config, "alibi", False):  # biases built from a plain mask
         mask = torch.ones(1, tokens, device="meta")
-    elif attends:
+    elif attends or hasattr(model.config, "num_attention_heads"):
         mask = torch.zeros(1, 1, tokens, tokens, dtype=torch.bfloat16, device="meta")
     positions = torch.arange(tokens, device="meta").unsqueeze(0)
     model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
