@@ -417,6 +417,14 @@ class Layers(Module):
     def __init__(self, layers: Iterable[Node]) -> None:
         object.__setattr__(self, "children", tuple((str(i), layer) for i, layer in enumerate(layers)))
 
+    def looped(self, path: str, first: int, count: int, runs: int) -> Layers:
+        """With `count` layers from `first` on run `runs` times in a row, each time with the same
+        weights; `path` is the full name of this list, `loop_1` that of the second run in it."""
+        end = first + count
+        again = self._copy(children=self.children[first:end]).sharing(path)
+        loops = tuple((f"loop_{run}", again) for run in range(1, runs))
+        return self._copy(children=(*self.children[:end], *loops, *self.children[end:]))
+
 
 @dataclass(frozen=True, init=False)
 class Routed(Module):

@@ -4,8 +4,9 @@ different sizes, and our forward matmul FLOPs equal what the operator counter se
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -54,6 +55,15 @@ TOWERS: dict[str, dict[str, Any]] = {
     "glm4v": GLM,
     "glm4v_moe": GLM,
     "glm46v": GLM,
+    "qwen2_5_omni_thinker": PATCH
+    | {
+        "hidden_size": 16,
+        "intermediate_size": 40,
+        "out_hidden_size": 32,
+        "window_size": 16,
+        "fullatt_block_indexes": [1],
+    },
+    "qwen3_omni_moe_thinker": QWEN3 | {"deepstack_visual_indexes": [0, 1]},
 }
 
 
@@ -76,9 +86,9 @@ def seen(config: dict[str, Any], path: str, model: Any, run: Callable[[Any], Any
         return operator_flops(describe(config), part, lambda: run(part), path)
 
 
-def counted(config: dict[str, Any], **media: Any) -> tuple[int, int]:
-    """Ours: (weight products, activation products) of images or audios alone."""
-    by_kind = FlopCounter(config, EAGER, "forward").breakdown([], **media).by_kind()
+def counted(config: dict[str, Any], text: Sequence[int] = (), **media: Any) -> tuple[int, int]:
+    """Ours: (weight products, activation products) of text, images or audios."""
+    by_kind = FlopCounter(config, EAGER, "forward").breakdown(list(text), **media).by_kind()
     weights = sum(flops for kind, flops in by_kind.items() if kind in MATMUL_KINDS)
     return weights, sum(by_kind.values()) - weights
 
@@ -94,6 +104,201 @@ def test_patch_tower_runs_the_flops_that_we_count(model_type: str, grid: tuple[i
     ran = seen(config, "model.visual", real_model(config), lambda tower: tower(pixels, grid_thw=grids))
     assert ran == counted(config, images=[grid])
     assert min(ran) > 0
+
+
+LLAMA = TEXT | {"model_type": "llama"}
+VIT = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "patch_size": 4,
+}
+IMAGE = 1  # the token that stands for an image's
+
+
+class Case(NamedTuple):
+    """A whole model, its images in patches, what it is called with, and the tokens that come out."""
+
+    config: dict[str, Any]
+    images: list[tuple[int, int, int]]
+    inputs: dict[str, Any]
+    tokens: int
+
+
+def squares(model_type: str, side: int, merge: int, vision: dict[str, Any], **fields: Any) -> Case:
+    """Two square images of side x side patches, merge x merge of which make one token."""
+    vision = VIT | {"image_size": 4 * side} | vision
+    config = {"model_type": model_type, "text_config": LLAMA, "vision_config": vision, **fields}
+    pixels = torch.zeros(2, 3, 4 * side, 4 * side)
+    return Case(config, [(1, side, side)] * 2, {"pixel_values": pixels}, 2 * (side // merge) ** 2)
+
+
+def llava(side: int) -> Case:
+    return squares("llava", side, 1, {"model_type": "clip_vision_model"}, image_token_index=IMAGE)
+
+
+def llava_all_tokens_of_two_layers(side: int) -> Case:
+    vision = {"model_type": "clip_vision_model"}
+    layers = {"vision_feature_layer": [-3, 1], "vision_feature_select_strategy": "full"}
+    case = squares("llava", side, 1, vision, image_token_index=IMAGE, multimodal_projector_bias=False, **layers)
+    return case._replace(tokens=case.tokens + 2)  # the class tokens
+
+
+def internvl(side: int) -> Case:
+    return squares("internvl", side, 2, {}, image_token_id=IMAGE)
+
+
+def internvl_with_query_norms(side: int) -> Case:
+    vision = {"use_qk_norm": True, "attention_bias": True, "norm_type": "rms_norm", "use_mean_pooling": False}
+    return squares("internvl", side, 2, vision, image_token_id=IMAGE, vision_feature_layer=-2)
+
+
+def gemma3(side: int) -> Case:
+    tokens = {"mm_tokens_per_image": (side // 2) ** 2, "image_token_index": IMAGE}
+    vision = {"model_type": "siglip_vision_model", "vision_use_head": False}
+    case = squares("gemma3", side, 2, vision, **tokens)
+    case.config["text_config"] = TEXT
+    return case
+
+
+def mistral3(side: int) -> Case:
+    height, width = side, side + 4
+    config = {
+        "model_type": "mistral3",
+        "text_config": LLAMA,
+        "vision_config": VIT | {"model_type": "pixtral", "image_size": 64},
+        "image_token_index": IMAGE,
+    }
+    inputs = {
+        "pixel_values": torch.zeros(1, 3, 4 * height, 4 * width),
+        "image_sizes": torch.tensor([[4 * height, 4 * width]]),
+    }
+    return Case(config, [(1, height, width)], inputs, height * width // 4)
+
+
+def kimi_k25(side: int) -> Case:
+    grid = (side // 4, side, side + 2)  # a video, for the larger of the sides
+    vision = VIT | {"pos_emb_height": 8, "pos_emb_width": 8}
+    config = {"model_type": "kimi_k25", "text_config": LLAMA, "vision_config": vision, "image_token_id": IMAGE}
+    config["projection_hidden_size"] = 16
+    inputs = {"pixel_values": torch.zeros(prod(grid), 3, 4, 4), "image_grid_thw": torch.tensor([grid])}
+    return Case(config, [grid], inputs, side * (side + 2) // 4)
+
+
+def minicpmv4_6(side: int, **fields: Any) -> Case:
+    grid = (1, side, 2 * side)
+    config = {"model_type": "minicpmv4_6", "text_config": LLAMA, "vision_config": VIT | {"image_size": 64}}
+    config |= {"image_token_id": IMAGE, "insert_layer_id": 1} | fields
+    inputs = {"pixel_values": torch.zeros(1, 3, 4, 4 * prod(grid)), "target_sizes": torch.tensor([grid[1:]])}
+    return Case(config, [grid], inputs, prod(grid) // 16)
+
+
+def minicpmv4_6_without_the_inner_merger(side: int) -> Case:
+    case = minicpmv4_6(side, downsample_mode="4x")
+    return case._replace(tokens=4 * case.tokens)
+
+
+def minicpmv4_6_merging_twice(side: int) -> Case:
+    case = minicpmv4_6(2 * side, merger_times=2)
+    return case._replace(tokens=case.tokens // 4)
+
+
+WHOLE = [
+    llava,
+    llava_all_tokens_of_two_layers,
+    internvl,
+    internvl_with_query_norms,
+    gemma3,
+    mistral3,
+    kimi_k25,
+    minicpmv4_6,
+    minicpmv4_6_without_the_inner_merger,
+    minicpmv4_6_merging_twice,
+]
+
+
+def run_whole(case: Case) -> tuple[int, int]:
+    """(weight products, activation products) of the real model on its images and three words."""
+    ids = torch.tensor([[IMAGE] * case.tokens + [5, 6, 7]])
+    model = real_model(case.config)
+    with torch.no_grad():
+        return operator_flops(
+            describe(case.config), model, lambda: model(input_ids=ids, **case.inputs, use_cache=False)
+        )
+
+
+@pytest.mark.parametrize("side", [4, 8])
+@pytest.mark.parametrize("make", WHOLE, ids=lambda make: make.__name__)
+def test_whole_model_runs_the_flops_that_we_count(make: Callable[[int], Case], side: int) -> None:
+    case = make(side)
+    ran = run_whole(case)
+    assert ran == counted(case.config, [case.tokens + 3], images=case.images)
+    assert min(ran) > 0
+    patches = [frames * height * width for frames, height, width in case.images]
+    if all(frames == 1 for frames, _, _ in case.images):
+        assert ran == counted(case.config, [case.tokens + 3], images=patches)
+
+
+@pytest.mark.parametrize("side", [4, 8])
+def test_the_pooling_head_of_siglip_runs_forward_for_nothing(side: int) -> None:
+    vision = {"model_type": "siglip_vision_model", "vision_use_head": True}
+    case = squares("llava", side, 1, vision, image_token_index=IMAGE, vision_feature_select_strategy="full")
+    weights, pairs = run_whole(case)
+    ours, our_pairs = counted(case.config, [case.tokens + 3], images=case.images)
+    assert weights == ours
+    # products of a single row are not seen: one query of 16 numbers meets the patches of two images
+    assert pairs + 2 * (2 * side**2) * (16 + 16) == our_pairs
+    modules = FlopCounter(case.config, EAGER).breakdown([], images=case.images).by_module()
+    ahead = FlopCounter(case.config, EAGER, "forward").breakdown([], images=case.images).by_module()
+    for unread in ("head", "encoder.layers.2"):
+        assert modules[f"model.vision_tower.{unread}"] == ahead[f"model.vision_tower.{unread}"] > 0
+    assert modules["model.vision_tower.encoder.layers.1"] == 3 * ahead["model.vision_tower.encoder.layers.1"]
+
+
+@pytest.mark.parametrize("side", [4, 8])
+def test_tower_of_llama4_runs_the_flops_that_we_count(side: int) -> None:
+    vision = {"vision_output_dim": 20, "projector_input_dim": 20, "projector_output_dim": 20, "intermediate_size": 64}
+    case = squares("llama4", side, 2, vision)
+    case.config["text_config"] = TEXT | {"num_local_experts": 4, "num_experts_per_tok": 1}
+    model = real_model(case.config)
+    tower = seen(case.config, "vision_model", model, lambda part: part(case.inputs["pixel_values"]))
+    features = torch.zeros(case.tokens, 20)
+    projector = seen(case.config, "multi_modal_projector", model, lambda part: part(features))
+    assert (tower[0] + projector[0], tower[1] + projector[1]) == counted(case.config, images=case.images)
+
+
+AUDIO = {"num_mel_bins": 12, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 24, "d_model": 16}
+AUDIOS: dict[str, dict[str, Any]] = {
+    "qwen2_5_omni_thinker": AUDIO | {"n_window": 8, "output_dim": 32},  # chunks of 16 frames
+    "qwen3_omni_moe_thinker": AUDIO
+    | {"n_window": 50, "n_window_infer": 200, "output_dim": 32, "downsample_hidden_size": 4},
+}
+FRAMES = {"qwen2_5_omni_thinker": [9, 48], "qwen3_omni_moe_thinker": [27, 500]}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "frames"), [(model_type, n) for model_type, lengths in FRAMES.items() for n in lengths]
+)
+def test_audio_tower_runs_the_flops_that_we_count(model_type: str, frames: int) -> None:
+    """Lengths that need no padding: less than one chunk, and whole chunks."""
+    config = whole(model_type) | {"audio_config": AUDIOS[model_type]}
+    ran = seen(config, "model.audio_tower", real_model(config), lambda tower: hear(tower, frames))
+    assert ran == counted(config, audios=[frames])
+    assert min(ran) > 0
+
+
+@pytest.mark.parametrize(("model_type", "frames"), [("qwen2_5_omni_thinker", 41), ("qwen3_omni_moe_thinker", 351)])
+def test_the_last_chunk_of_an_audio_attends_by_itself(model_type: str, frames: int) -> None:
+    config = whole(model_type) | {"audio_config": AUDIOS[model_type]}
+    weights, pairs = seen(config, "model.audio_tower", real_model(config), lambda tower: hear(tower, frames))
+    ours, our_pairs = counted(config, audios=[frames])
+    assert pairs == our_pairs
+    assert weights > ours  # the real convolutions multiply the padding of the last chunk
+
+
+def hear(tower: Any, frames: int) -> Any:
+    return tower(torch.zeros(AUDIO["num_mel_bins"], frames), feature_lens=torch.tensor([frames]))
 
 
 @pytest.mark.parametrize("model_type", TOWERS)

@@ -1,18 +1,19 @@
 """Gemma 3, text alone or with a vision tower: five window layers to one of full attention, and
-norms on query and key heads."""
+norms on query and key heads; pooled patches of SigLIP's tower."""
 
 from __future__ import annotations
 
-from typing import Any
+from math import isqrt
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from flopcalc.architectures.blocks import Multimodal, attention, backbone, causal_lm, each, mlp, multimodal_lm
+from flopcalc.architectures.blocks import Nested, attention, backbone, causal_lm, each, mlp, multimodal_lm, part
 from flopcalc.architectures.gemma2 import Gemma, sandwich_layer
-from flopcalc.config import Size, legacy
+from flopcalc.config import Schema, Size, legacy
 from flopcalc.estimators import register
 from flopcalc.spans import Bidirectional, BidirectionalWindow, Span
-from flopcalc.tree import Layers, Module
+from flopcalc.tree import Layers, Module, Norm, Stream, Weight
 
 
 class Gemma3TextConfig(Gemma):
@@ -38,9 +39,19 @@ class Gemma3TextConfig(Gemma):
         return BidirectionalWindow(self.sliding_window) if kind == "sliding_attention" else Bidirectional()
 
 
-class Gemma3Config(Multimodal):
+class Gemma3Config(Nested):
+    part_defaults: ClassVar = {"vision_config": {"model_type": "siglip_vision_model"}}
+
     tie_word_embeddings: bool = True
     text_config: Gemma3TextConfig = Field(default_factory=Gemma3TextConfig)
+    vision_config: Schema
+    mm_tokens_per_image: Size = 256
+
+    @property
+    def pooling(self) -> int:
+        """How many patches make one token; one where images are too small to be pooled."""
+        side = self.vision_config.image_size // self.vision_config.patch_size
+        return max(side // isqrt(self.mm_tokens_per_image), 1) ** 2
 
 
 def layers(c: Gemma3TextConfig) -> Layers:
@@ -58,4 +69,13 @@ def gemma3_text(c: Gemma3TextConfig) -> Module:
 
 @register("gemma3", Gemma3Config)
 def gemma3(c: Gemma3Config) -> Module:
-    return multimodal_lm(c, backbone(c.text_config, layers(c.text_config)))
+    width, out = c.vision_config.hidden_size, c.text_config.hidden_size
+    projector = Module(
+        mm_soft_emb_norm=Norm(width), mm_input_projection_weight=Weight((width, out), "linear", transposed=True)
+    ).on(Stream("image", every=c.pooling))
+    return multimodal_lm(
+        c,
+        backbone(c.text_config, layers(c.text_config)),
+        vision_tower=part(c.vision_config),
+        multi_modal_projector=projector,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from flopcalc.architectures.blocks import Nested, multimodal_lm, part
 from flopcalc.config import Schema
 from flopcalc.estimators import register
@@ -9,7 +11,10 @@ from flopcalc.tree import Module
 
 
 class Glm46VConfig(Nested):
-    part_defaults = {"text_config": {"model_type": "glm4v_text"}, "vision_config": {"model_type": "glm4v_vision"}}
+    part_defaults: ClassVar = {
+        "text_config": {"model_type": "glm4v_text"},
+        "vision_config": {"model_type": "glm4v_vision"},
+    }
 
     vision_config: Schema
 

@@ -6,11 +6,18 @@ from pydantic import Field
 
 from flopcalc.architectures.blocks import FlatMultimodal, backbone, each, mlp, multimodal_lm
 from flopcalc.architectures.qwen2 import qwen2_layers
-from flopcalc.architectures.qwen2_vl import Qwen2VLTextConfig, two_layer_merger
-from flopcalc.architectures.towers import PATCHES, PatchTower, patch_embed, qkv_attention
+from flopcalc.architectures.qwen2_vl import Qwen2VLTextConfig
+from flopcalc.architectures.towers import (
+    PATCHES,
+    PatchTower,
+    patch_embed,
+    qkv_attention,
+    split_attention,
+    two_layer_merger,
+)
 from flopcalc.config import Size
 from flopcalc.estimators import register
-from flopcalc.spans import Bidirectional, GridWindow
+from flopcalc.spans import Bidirectional, GridWindow, Span
 from flopcalc.tree import Module, Norm
 
 
@@ -27,15 +34,21 @@ class Qwen2_5VLConfig(FlatMultimodal):
     vision_config: Qwen2_5VisionConfig = Field(default_factory=Qwen2_5VisionConfig)
 
 
-def windowed_tower(c: Qwen2_5VisionConfig) -> Module:
-    """The tower; its windows are `window_size` pixels wide, in whole merged tokens."""
+def windowed_tower(c: Qwen2_5VisionConfig, *, split: bool = False) -> Module:
+    """The tower; its windows are `window_size` pixels wide, in whole merged tokens. `split` has a
+    matrix for each of query, key and value."""
     merge = c.spatial_merge_size
     window = GridWindow(c.window_size // merge // c.patch[1] * merge)
+
+    def attention(span: Span) -> Module:
+        if split:
+            return split_attention(c.hidden_size, c.num_heads, span, names=("q", "k", "v"), out="proj")
+        return qkv_attention(c.hidden_size, c.num_heads, span)
 
     def block(full: bool) -> Module:
         return Module(
             norm1=Norm(c.hidden_size),
-            attn=qkv_attention(c.hidden_size, c.num_heads, Bidirectional() if full else window),
+            attn=attention(Bidirectional() if full else window),
             norm2=Norm(c.hidden_size),
             mlp=mlp(c.hidden_size, c.intermediate_size, bias=True),
         )

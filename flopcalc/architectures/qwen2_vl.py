@@ -6,11 +6,11 @@ from pydantic import Field
 
 from flopcalc.architectures.blocks import FlatMultimodal, backbone, multimodal_lm, plain_mlp
 from flopcalc.architectures.qwen2 import Qwen2Config, qwen2_layers
-from flopcalc.architectures.towers import PATCHES, PatchTower, merged, patch_embed, qkv_attention
+from flopcalc.architectures.towers import PATCHES, PatchTower, patch_embed, qkv_attention, two_layer_merger
 from flopcalc.config import Count, Size
 from flopcalc.estimators import register
 from flopcalc.spans import Bidirectional
-from flopcalc.tree import LayerNorm, Layers, Linear, Module, Node
+from flopcalc.tree import LayerNorm, Layers, Module
 
 
 class Qwen2VLTextConfig(Qwen2Config):
@@ -36,13 +36,6 @@ class Qwen2VLVisionConfig(PatchTower):
 class Qwen2VLConfig(FlatMultimodal):
     text_config: Qwen2VLTextConfig = Field(default_factory=Qwen2VLTextConfig)
     vision_config: Qwen2VLVisionConfig = Field(default_factory=Qwen2VLVisionConfig)
-
-
-def two_layer_merger(c: PatchTower, norm: Node, width: int, out: int) -> Module:
-    """Neighbouring patches, each through a norm, side by side through two matrices."""
-    joined = width * c.spatial_merge_size**2
-    projections = {"0": Linear(joined, joined, True), "2": Linear(joined, out, True)}
-    return Module(ln_q=norm, mlp=Module(**projections)).on(merged(c))
 
 
 def tower(c: Qwen2VLVisionConfig) -> Module:

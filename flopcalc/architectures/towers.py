@@ -4,22 +4,92 @@ from __future__ import annotations
 
 from typing import Any
 
+from flopcalc.architectures.blocks import plain_mlp
 from flopcalc.config import Count, Schema, Size
 from flopcalc.spans import Bidirectional, Span
 from flopcalc.tree import Attention, Conv, Embedding, LayerNorm, Layers, Linear, Module, Node, Stream
 
 __all__ = [
+    "ONE",
     "PATCHES",
+    "PATCHES_AND_CLASS",
+    "FeatureLayers",
     "PatchTower",
+    "ViT",
     "alone",
+    "encoder_layers",
     "merged",
     "patch_embed",
     "patch_merger",
     "qkv_attention",
     "split_attention",
+    "two_layer_merger",
+    "two_linears",
+    "vit_layer",
 ]
 
 PATCHES = Stream("image")
+PATCHES_AND_CLASS = Stream("image", extra=1)
+ONE = Stream("image", rows=0, extra=1)
+"""One vector an image."""
+
+
+class ViT(Schema):
+    """Fields of the towers that take images of a fixed size."""
+
+    hidden_size: Size = 768
+    intermediate_size: Size = 3072
+    num_hidden_layers: Count = 12
+    num_attention_heads: Size = 12
+    num_channels: Size = 3
+    image_size: Size = 224
+    patch_size: Size = 16
+
+    @property
+    def num_patches(self) -> int:
+        return (self.image_size // self.patch_size) ** 2
+
+
+class FeatureLayers(Schema):
+    """Which layers of a tower the language model reads: numbers of hidden states, that of the
+    embeddings being 0, or those from the end."""
+
+    vision_feature_layer: int | list[int] = -1
+
+    @property
+    def num_features(self) -> int:
+        return len(self.vision_feature_layer) if isinstance(self.vision_feature_layer, list) else 1
+
+    def layers_read(self, depth: int) -> int:
+        """How many layers of the tower lead to what is read. ValueError where there is no such layer."""
+        chosen = self.vision_feature_layer
+        states = chosen if isinstance(chosen, list) else [chosen]
+        for state in states:
+            if not -depth - 1 <= state <= depth:
+                raise ValueError(f"vision_feature_layer: found {state}, expected a layer of the tower's {depth}")
+        return max((state % (depth + 1) for state in states), default=0)
+
+
+def encoder_layers(layer: Module, depth: int, read: int | None) -> Layers:
+    """The layers of a tower; those after the last one that is `read` run forward for nothing."""
+    read = depth if read is None else read
+    return Layers([layer] * read + [layer.without_grad()] * (depth - read))
+
+
+def vit_layer(c: ViT) -> Module:
+    """The layer that CLIP and SigLIP have."""
+    width = c.hidden_size
+    return Module(
+        layer_norm1=LayerNorm(width),
+        self_attn=split_attention(width, c.num_attention_heads, Bidirectional()),
+        layer_norm2=LayerNorm(width),
+        mlp=plain_mlp(width, c.intermediate_size, bias=True, names=("fc1", "fc2")),
+    )
+
+
+def two_linears(read: int, out: int, *, bias: bool = True, **before: Node) -> Module:
+    """A projector of two matrices, as LLaVA's; what comes `before` them as keywords."""
+    return Module(**before, linear_1=Linear(read, out, bias), linear_2=Linear(out, out, bias))
 
 
 class PatchTower(Schema):
@@ -94,10 +164,18 @@ def patch_merger(c: Any, width: int, out: int, *, norm_after: bool = False) -> M
     patch, or of the joined vector where it comes `norm_after` joining."""
     joined = width * c.spatial_merge_size**2
     return Module(
-        norm=LayerNorm(joined if norm_after else width),
+        norm=LayerNorm(joined) if norm_after else alone(LayerNorm(width), PATCHES),
         linear_fc1=Linear(joined, joined, True),
         linear_fc2=Linear(joined, out, True),
     ).on(merged(c))
+
+
+def two_layer_merger(c: Any, norm: Node, width: int, out: int, *, norm_after: bool = False) -> Module:
+    """Neighbouring patches side by side through two matrices, after a norm: that of a patch, or of the
+    joined vector where it comes `norm_after` joining."""
+    joined = width * c.spatial_merge_size**2
+    projections = {"0": Linear(joined, joined, True), "2": Linear(joined, out, True)}
+    return Module(ln_q=norm if norm_after else alone(norm, PATCHES), mlp=Module(**projections)).on(merged(c))
 
 
 class Qwen3VisionConfig(PatchTower):
@@ -110,7 +188,7 @@ class Qwen3VisionConfig(PatchTower):
     patch_size: Size | list[int] = 16
 
 
-def qwen3_tower(c: Qwen3VisionConfig, **parts: Node) -> Module:
+def qwen3_tower(c: Qwen3VisionConfig, merger: Module | None = None, **parts: Node) -> Module:
     """The tower of Qwen3-VL and later: learned positions, full attention within a frame."""
     block = Module(
         norm1=LayerNorm(c.hidden_size),
@@ -125,6 +203,6 @@ def qwen3_tower(c: Qwen3VisionConfig, **parts: Node) -> Module:
         patch_embed=patch_embed(c, c.hidden_size, bias=True),
         pos_embed=Embedding(c.num_position_embeddings, c.hidden_size, kind="lookup"),
         blocks=Layers([block] * c.depth),
-        merger=patch_merger(c, c.hidden_size, c.out_hidden_size),
+        merger=merger or patch_merger(c, c.hidden_size, c.out_hidden_size),
         **parts,
     ).on(PATCHES)
