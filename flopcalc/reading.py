@@ -26,9 +26,11 @@ SHOWN_AS: dict[Kind, Kind] = {
     "gated_query": "linear",
     "output_gate": "linear",
     "patch_embedding": "linear",
+    "mtp_projection": "linear",
     "head_norm": "norm",
     "latent_norm": "norm",
     "final_norm": "norm",
+    "mtp_norm": "norm",
     "scan_conv": "conv",
     "lookup": "embedding",
 }
@@ -39,6 +41,8 @@ def counted_params(visit: Visit, tensor: Tensor, convention: Convention) -> int:
     """The parameters of a tensor that each token multiplies through, as a convention has it."""
     numel, kind = prod(tensor.shape), tensor.kind
     if kind not in convention.weights or (kind == "head" and tensor.tied_to is not None and not convention.tied_head):
+        return 0
+    if kind == "head" and convention.mtp == "layer" and _in_mtp(visit):
         return 0
     if kind == "gated_query" and "output_gate" not in convention.weights:
         numel //= 2
@@ -54,7 +58,7 @@ def counted_stream(visit: Visit, convention: Convention) -> Stream | None:
     """The tokens that meet a leaf; None where it does not count."""
     stream = visit.stream
     if stream.source == "text":
-        return stream
+        return None if convention.mtp == "none" and _in_mtp(visit) else stream
     if stream == NEVER:
         return None
     if convention.towers == "text_tokens":
@@ -62,6 +66,10 @@ def counted_stream(visit: Visit, convention: Convention) -> Stream | None:
     if convention.towers == "none":
         return None
     return Stream(stream.source) if convention.merger_rows == "patches" and stream.every > 1 else stream
+
+
+def _in_mtp(visit: Visit) -> bool:
+    return visit.path.startswith("mtp.")  # see `mtp.py`
 
 
 class Pairs(NamedTuple):

@@ -36,6 +36,7 @@ Kind = Literal[
     "gated_query",  # the query projection whose other half emits the output gate of attention
     "output_gate",  # that gate in a matrix of its own
     "patch_embedding",  # pixels of a patch to its first vector
+    "mtp_projection",  # hidden state and next embedding into a depth of multi-token prediction
     "router",  # scores of the experts
     "shared_gate",  # the scalar gate of shared experts
     "experts",  # routed expert matrices
@@ -48,14 +49,15 @@ Kind = Literal[
     "head_norm",  # of query and key heads
     "latent_norm",  # of the low-rank latents of latent attention
     "final_norm",  # before the head
+    "mtp_norm",  # before and after a depth of multi-token prediction
     "bias",
     "conv",  # taps of depthwise convolutions
     "scan_conv",  # those of state-space layers
     "vector",  # any other bare parameter: sinks, A_log, dt_bias, position biases
 ]
 MATMUL_KINDS: frozenset[Kind] = frozenset({
-    "linear", "gated_query", "output_gate", "patch_embedding", "router", "shared_gate", "experts", "head",
-    "stream_map", "adapter",
+    "linear", "gated_query", "output_gate", "patch_embedding", "mtp_projection", "router", "shared_gate", "experts",
+    "head", "stream_map", "adapter",
 })  # fmt: skip
 LOOKUP_KINDS: frozenset[Kind] = frozenset({"embedding", "lookup"})
 

@@ -93,6 +93,10 @@ class Convention(Options):
     merger_rows: Literal["merged", "patches"] = "merged"
     """Whether mergers meet merged tokens or every patch."""
 
+    # --- depths of multi-token prediction, where they are trained ---
+    mtp: Literal["follow", "layer", "none"] = "follow"
+    """Whether depths count, and their pass through the output head (without it under `layer`)."""
+
     # --- training ---
     input_gradient: Literal["always", "autograd"] = "always"
     """Where input gradients count: see `training.py`."""

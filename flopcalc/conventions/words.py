@@ -88,6 +88,11 @@ _WORDS: dict[str, dict[Any, str]] = {
         "none": "leaves out towers",
     },
     "merger_rows": {"patches": "runs mergers on every patch", "merged": "runs mergers on merged tokens"},
+    "mtp": {
+        "follow": "counts depths of multi-token prediction with their pass through the head",
+        "layer": "counts depths of multi-token prediction without their pass through the head",
+        "none": "counts no depths of multi-token prediction",
+    },
     "frozen": {
         "ignore": "counts frozen weights and adapters as full training",
         "follow": "counts frozen weights and adapters as such",
@@ -112,6 +117,7 @@ _NOUNS: dict[Kind, str] = {
     "head_norm": "norms of heads",
     "latent_norm": "norms of latents",
     "final_norm": "the final norm",
+    "mtp_norm": "norms of depths of multi-token prediction",
     "bias": "biases",
     "vector": "single vectors",
     "router": "routers",
@@ -122,13 +128,14 @@ _NOUNS: dict[Kind, str] = {
     "scan_conv": "convolution taps of Mamba layers",
     "stream_map": "hyper-connection maps",
     "patch_embedding": "the patch embedding",
+    "mtp_projection": "projections into depths of multi-token prediction",
     "linear": "projections",
     "experts": "routed experts",
     "head": "the output head",
     "adapter": "adapters",
     "lookup": "other look-up tables as matmuls",
 }
-_SMALL: frozenset[Kind] = frozenset({"norm", "head_norm", "latent_norm", "final_norm", "bias", "vector"})
+_SMALL: frozenset[Kind] = frozenset({"norm", "head_norm", "latent_norm", "final_norm", "mtp_norm", "bias", "vector"})
 
 
 class Step(NamedTuple):
@@ -188,10 +195,10 @@ STEPS: tuple[Step, ...] = (
     *_kinds("router", "shared_gate", "output_gate"),
     Step("weights", _SMALL),
     *_knobs("head_norms"),
-    *_kinds("conv", "scan_conv", "stream_map", "patch_embedding", "linear", "gated_query", "experts", "head"),
+    *_kinds("conv", "scan_conv", "stream_map", "patch_embedding", "mtp_projection", "linear", "gated_query", "experts", "head"),
     *_kinds("adapter", "lookup"),
     *_knobs(*_FACTORS, "delta_state", "delta_backward", "mamba2_width", "stream_mix", "stream_vectors"),
     *_knobs("indexer_weights", "indexer_scores", "indexer_pairs", "indexer_head_sum"),
-    *_knobs("towers", "merger_rows", "frozen", "input_gradient"),
+    *_knobs("towers", "merger_rows", "mtp", "frozen", "input_gradient"),
 )
 """Every way in which two conventions can differ, those first that explain most."""
