@@ -73,6 +73,7 @@ def gpt_block(c: GptConfig, qkv: Node, attention_out: Node, mlp: Module) -> Modu
 
 
 @register("gpt2", DecoderOnlyConfig)
+@register("gpt-sw3", DecoderOnlyConfig)
 def gpt2(c: DecoderOnlyConfig) -> Module:
     def conv1d(inputs: int, outputs: int) -> Linear:
         return Linear(inputs, outputs, bias=True, transposed=True)
