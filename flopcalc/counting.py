@@ -33,6 +33,7 @@ from flopcalc.training import Gradient, Plan, Training, plan
 from flopcalc.tree import (
     TEXT,
     Attention,
+    ChannelScan,
     DeltaRule,
     IndexScores,
     LinearAttention,
@@ -161,6 +162,8 @@ def _mixer_terms(visit: Visit, convention: Convention, phase: Phase, gradient: G
             yield term("mamba", convention.mamba * channels * state * passes)
         case LinearAttention(heads, key_dim, value_dim):
             yield term("linear_attention", convention.linear_attention * heads * key_dim * value_dim * passes)
+        case ChannelScan():
+            pass  # elementwise: docs/recurrences.md
         case StreamMix(streams, width):
             flops = 2 * streams * streams * width if convention.stream_mix else 0
             products = 1 + sum(backward and operand for operand in gradient.operands[:2])
@@ -197,8 +200,8 @@ class FlopCounter:
         if phase not in get_args(Phase):
             raise InvalidOption(f"phase: found {phase!r}, expected 'train' or 'forward'")
         self.phase: Phase = phase
-        self.tree = config if isinstance(config, Node) else describe(config)
         self.training = training or Training()
+        self.tree = _described(config, self.training)
         self._rules = self.convention.for_model(getattr(self.tree, "model_type", None))
         self._plan = _plan(self.tree, self._rules, phase, self.training)
         self._work = gather(self.terms())
@@ -343,6 +346,16 @@ def gather(terms: Iterable[Term]) -> dict[Stream, Work]:
     for term in terms:
         gathered.setdefault(term.stream, []).append((term.span, term.rule, term.flops))
     return {stream: Work.of(items) for stream, items in gathered.items()}
+
+
+def _described(config: Any, training: Training) -> Node:
+    if not isinstance(config, Node):
+        return describe(config, mtp=training.mtp, mtp_head=training.mtp_head)
+    if training.mtp and "mtp" not in dict(getattr(config, "children", ())):
+        raise InvalidOption(
+            f"mtp: found {training.mtp!r} for a tree without depths; describe(config, mtp=True) has them"
+        )
+    return config
 
 
 def _plan(tree: Node, convention: Convention, phase: Phase, training: Training) -> Plan | None:

@@ -21,6 +21,7 @@ from typing import Any
 from flopcalc import architectures
 from flopcalc.config import Schema, read_config
 from flopcalc.errors import InvalidOption, UnsupportedModel
+from flopcalc.mtp import knows_depths, with_mtp
 from flopcalc.tree import Module
 
 __all__ = [
@@ -38,9 +39,15 @@ class Estimator:
         self.schema = schema
         self.build = build
 
-    def __call__(self, fields: Mapping[str, Any]) -> Module:
-        """The tree of a model with these config fields. Raises InvalidConfig."""
-        return self.build(self.schema.read(self.model_type, fields)).of_type(self.model_type)
+    def __call__(self, fields: Mapping[str, Any], *, mtp: bool | int = False, mtp_head: bool = True) -> Module:
+        """The tree of a model with these config fields, see `describe`. Raises InvalidConfig."""
+        config = self.schema.read(self.model_type, fields)
+        tree = self.build(config).of_type(self.model_type)
+        if not mtp:
+            return tree
+        if not knows_depths(self.model_type):
+            supported_model_types()  # imports all, so that the error can name those that do
+        return with_mtp(tree, config, fields, mtp, head=mtp_head)
 
     def __repr__(self) -> str:
         return f"Estimator({self.model_type!r})"
@@ -164,13 +171,16 @@ def is_supported(config_or_model_type: Any) -> bool:
     return read_config(config_or_model_type)[0] in ESTIMATORS
 
 
-def describe(config: Any) -> Module:
+def describe(config: Any, *, mtp: bool | int = False, mtp_head: bool = True) -> Module:
     """The tree of a model: its modules, shapes and mixers.
 
     Args:
         config: in any form that `read_config` takes.
+        mtp: the depths of multi-token prediction to describe as well: as many as the config says
+            (True), or a number.
+        mtp_head: whether each depth ends in a pass through the output head.
 
-    Raises UnsupportedModel or InvalidConfig.
+    Raises UnsupportedModel, InvalidConfig, or InvalidOption for a model without such depths.
 
     >>> describe({"model_type": "llama"}).num_matmul_params()
     6607077376
@@ -184,4 +194,4 @@ def describe(config: Any) -> Module:
             f"model_type {model_type!r} has no estimator; {hint}"
             f"`flopcalc models` lists all, flopcalc.register() adds one"
         )
-    return estimator(fields)
+    return estimator(fields, mtp=mtp, mtp_head=mtp_head)

@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from flopcalc.batch import read_lengths
 from flopcalc.conventions import Convention
-from flopcalc.counting import FlopCounter, gather
+from flopcalc.counting import FlopCounter, Term, gather
 from flopcalc.errors import InvalidBatch, InvalidOption
 from flopcalc.spans import Bidirectional, BidirectionalWindow
 from flopcalc.training import Training
@@ -164,15 +164,20 @@ def _key_by_key(convention: Convention) -> Convention:
 
 def _costs(counter: FlopCounter, *, cached: bool) -> _Costs:
     exact = FlopCounter(counter.tree, _key_by_key(counter.convention), "forward", counter.training)
-    found = [term for term in counter.terms() if term.stream.source == "text"]
+    found = [term for term in counter.terms() if _generates(term)]
     if cached and any(isinstance(term.span, (Bidirectional, BidirectionalWindow)) for term in found):
         raise InvalidOption("generation: this model reads its text in both directions, so nothing of it can be cached")
     return _Costs(
         gather(term for term in found if term.kind != "head"),
-        gather(term for term in exact.terms() if term.stream.source == "text" and term.kind != "head"),
+        gather(term for term in exact.terms() if _generates(term) and term.kind != "head"),
         sum(term.flops for term in found if term.kind == "head"),
         wide=counter.convention.pairs in ("dense", "masked"),
     )
+
+
+def _generates(term: Term) -> bool:
+    """Whether a part runs for every new token; depths of multi-token prediction are for training."""
+    return term.stream.source == "text" and not term.path.startswith("mtp.")
 
 
 def _documents(new_tokens: Any, cached_tokens: Any) -> list[tuple[int, int]]:

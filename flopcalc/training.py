@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from math import prod
 from typing import Any, Literal, NamedTuple
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from flopcalc.adapters import Adapter, Placement, place
 from flopcalc.errors import InvalidOption
@@ -44,6 +44,8 @@ class Training(Options):
         lora: adapters, as a `Lora` or a live `peft.LoraConfig`.
         recompute: activations computed again in the backward pass: "full", "selective" (attention
             cores alone) or the fraction of the forward pass, in [0, 1]. Changes `hardware_flops()` alone.
+        mtp: depths of multi-token prediction that run beside the model: as many as the config says
+            (True), or a number; `mtp_head` says whether each passes through the output head.
 
     A pattern is a name or a glob (`*` crosses dots), and covers everything under it:
     `model.visual`, `model.layers.[0-3]`, `*.mlp`. One that matches nothing is an InvalidOption. Tied
@@ -54,6 +56,8 @@ class Training(Options):
     frozen: tuple[str, ...] = ()
     lora: Lora | None = None
     recompute: float | Literal["full", "selective"] | None = None
+    mtp: bool | int = Field(default=False, ge=0)
+    mtp_head: bool = True
 
     @field_validator("recompute", mode="before")
     @classmethod

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from flopcalc.spans import Span
 
 __all__ = [
-    "LOOKUP_KINDS", "MATMUL_KINDS", "NEVER", "TEXT", "Attention", "Conv", "Conv1d", "DeltaRule", "Embedding",
+    "LOOKUP_KINDS", "MATMUL_KINDS", "NEVER", "TEXT", "Attention", "ChannelScan", "Conv", "Conv1d", "DeltaRule", "Embedding",
     "IndexScores", "Kind", "LayerNorm", "Layers", "Linear", "LinearAttention", "Mamba", "Mamba2", "Mixer",
     "Module", "Node", "Norm", "Routed", "Shape", "Stream", "StreamMix", "Tensor", "Visit", "Weight", "WeightLeaf",
     "walk",
@@ -334,6 +334,14 @@ class LinearAttention(Mixer):
     heads: int
     key_dim: int
     value_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelScan(Mixer):
+    """A recurrence that works channel by channel, `state` numbers each, without a product (RG-LRU, RWKV-4)."""
+
+    channels: int
+    state: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@ shared by all tokens. V3.2 reads only the keys that its indexer picks."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from flopcalc.architectures.blocks import (
@@ -19,6 +20,7 @@ from flopcalc.architectures.blocks import (
 )
 from flopcalc.config import Count, Size, aliases
 from flopcalc.estimators import register
+from flopcalc.mtp import next_token_depth, register_mtp
 from flopcalc.spans import Full, TopK
 from flopcalc.tree import IndexScores, LayerNorm, Linear, Module
 
@@ -87,16 +89,24 @@ class DeepseekV3Config(LatentMoe):
     first_k_dense_replace: Count = 3
 
 
+def latent_layer(c: LatentMoe, kind: str) -> Module:
+    """A `dense` layer, or one of routed and shared experts."""
+    return decoder_layer(
+        c.hidden_size,
+        self_attn=mla(c, Full()),
+        mlp=dense_or_sparse(c, kind, c.n_routed_experts, c.n_shared_experts),
+    )
+
+
 @register("deepseek_v3", DeepseekV3Config)
 def deepseek_v3(c: DeepseekV3Config) -> Module:
-    def layer(kind: str) -> Module:
-        return decoder_layer(
-            c.hidden_size,
-            self_attn=mla(c, Full()),
-            mlp=dense_or_sparse(c, kind, c.n_routed_experts, c.n_shared_experts),
-        )
+    kinds = leading_dense(c.num_hidden_layers, c.first_k_dense_replace)
+    return causal_lm(c, each(partial(latent_layer, c), kinds))
 
-    return causal_lm(c, each(layer, leading_dense(c.num_hidden_layers, c.first_k_dense_replace)))
+
+@register_mtp("deepseek_v3")
+def deepseek_v3_mtp(c: DeepseekV3Config) -> Module:
+    return next_token_depth(c.hidden_size, latent_layer(c, "sparse"))
 
 
 class DeepseekV32Config(LatentMoe):
@@ -132,12 +142,20 @@ def indexer(c: Any) -> Module:
     ).as_indexer()
 
 
+def indexed_layer(c: DeepseekV32Config, kind: str, *, owns_indexer: bool = True) -> Module:
+    """A layer that attends to the keys of its own indexer, or of one before it."""
+    return decoder_layer(
+        c.hidden_size,
+        self_attn=mla(c, TopK(c.index_topk), indexer=indexer(c) if owns_indexer else None),
+        mlp=dense_or_sparse(c, kind, c.n_routed_experts, c.n_shared_experts),
+    )
+
+
 @register("deepseek_v32", DeepseekV32Config)
 def deepseek_v32(c: DeepseekV32Config) -> Module:
-    def layer(kind: str) -> Module:
-        self_attn = mla(c, TopK(c.index_topk), indexer=indexer(c))
-        return decoder_layer(
-            c.hidden_size, self_attn=self_attn, mlp=dense_or_sparse(c, kind, c.n_routed_experts, c.n_shared_experts)
-        )
+    return causal_lm(c, each(partial(indexed_layer, c), c.mlp_layer_types))
 
-    return causal_lm(c, each(layer, c.mlp_layer_types))
+
+@register_mtp("deepseek_v32")
+def deepseek_v32_mtp(c: DeepseekV32Config) -> Module:
+    return next_token_depth(c.hidden_size, indexed_layer(c, "sparse"))

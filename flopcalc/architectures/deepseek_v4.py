@@ -4,6 +4,8 @@ which an indexer picks some (CSA), or one per 128, all read (HCA). The residual 
 
 from __future__ import annotations
 
+from functools import partial
+
 from flopcalc.architectures.blocks import (
     Stack,
     causal_lm,
@@ -16,8 +18,9 @@ from flopcalc.architectures.blocks import (
 )
 from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
+from flopcalc.mtp import register_mtp
 from flopcalc.spans import Compressed, Span, Sum, Window
-from flopcalc.tree import Attention, IndexScores, Linear, Module, Norm, StreamMix, Weight
+from flopcalc.tree import Attention, IndexScores, Layers, Linear, Module, Norm, StreamMix, Weight
 
 WINDOWED, SPARSE, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
 OF_RATIO = {0: WINDOWED, 4: SPARSE, 128: HEAVY}
@@ -140,27 +143,43 @@ def hyper_connection(c: DeepseekV4Config) -> Module:
     )
 
 
+def stream_layer(c: DeepseekV4Config, kind: str) -> Module:
+    hidden, width = c.hidden_size, c.intermediate_size
+    shared = mlp(hidden, width, bias=c.mlp_bias)
+    return Module(
+        attn_hc=hyper_connection(c),
+        input_layernorm=Norm(hidden),
+        self_attn=self_attention(c, kind),
+        ffn_hc=hyper_connection(c),
+        post_attention_layernorm=Norm(hidden),
+        mlp=moe(hidden, width, c.n_routed_experts, c.num_experts_per_tok, shared_experts=shared),
+    )
+
+
+def head_connection(c: DeepseekV4Config) -> Module:
+    """Maps the residual streams to the weights that collapse them for the head."""
+    maps = Weight((c.hc_mult, c.hc_mult * c.hidden_size), "stream_map")
+    return Module(hc_fn=maps, hc_base=Weight((c.hc_mult,)), hc_scale=Weight((1,)))
+
+
 @register("deepseek_v4", DeepseekV4Config)
 def deepseek_v4(c: DeepseekV4Config) -> Module:
-    hidden, width, streams = c.hidden_size, c.intermediate_size, c.hc_mult
+    return causal_lm(c, each(partial(stream_layer, c), c.layer_types), hc_head=head_connection(c))
 
-    def layer(kind: str) -> Module:
-        return Module(
-            attn_hc=hyper_connection(c),
-            input_layernorm=Norm(hidden),
-            self_attn=self_attention(c, kind),
-            ffn_hc=hyper_connection(c),
-            post_attention_layernorm=Norm(hidden),
-            mlp=moe(
-                hidden,
-                width,
-                c.n_routed_experts,
-                c.num_experts_per_tok,
-                shared_experts=mlp(hidden, width, bias=c.mlp_bias),
-            ),
-        )
 
-    hc_head = Module(
-        hc_fn=Weight((streams, streams * hidden), "stream_map"), hc_base=Weight((streams,)), hc_scale=Weight((1,))
+@register_mtp("deepseek_v4")
+def deepseek_v4_mtp(c: DeepseekV4Config) -> Module:
+    """A windowed layer on residual streams of its own: each takes in what one matrix makes of the
+    stream below and another of the next token's embedding."""
+    hidden = c.hidden_size
+    again = Linear(hidden, hidden, kind="mtp_projection", tied_to="mtp.layers.0.h_proj.weight")
+    return Module(
+        enorm=Norm(hidden, "mtp_norm"),
+        hnorm=Norm(hidden, "mtp_norm"),
+        e_proj=Linear(hidden, hidden, kind="mtp_projection"),
+        h_proj=Linear(hidden, hidden, kind="mtp_projection"),
+        h_proj_of_other_streams=Layers([again] * (c.hc_mult - 1)),
+        mtp_block=stream_layer(c, WINDOWED),
+        hc_head=head_connection(c),
+        post_norm=Norm(hidden, "mtp_norm"),
     )
-    return causal_lm(c, each(layer, c.layer_types), hc_head=hc_head)

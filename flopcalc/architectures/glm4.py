@@ -3,6 +3,8 @@ grouped-query attention; GLM-4.7-Flash, one under latent attention."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from flopcalc.architectures.blocks import (
     Decoder,
     attention,
@@ -14,12 +16,12 @@ from flopcalc.architectures.blocks import (
     each,
     fused_mlp,
     leading_dense,
-    mla,
 )
-from flopcalc.architectures.deepseek import LatentMoe
+from flopcalc.architectures.deepseek import LatentMoe, latent_layer
 from flopcalc.architectures.glm import GlmConfig
 from flopcalc.config import Count, Size, aliases
 from flopcalc.estimators import register
+from flopcalc.mtp import next_token_depth, register_mtp
 from flopcalc.spans import Full
 from flopcalc.tree import Layers, Module, Norm
 
@@ -55,19 +57,25 @@ class Glm4MoeConfig(Decoder):
         check_top_k(self.num_experts_per_tok, self.n_routed_experts)
 
 
-def glm4_moe_layers(c: Glm4MoeConfig) -> Layers:
-    def layer(kind: str) -> Module:
-        self_attn = attention(c, Full(), bias=c.attention_bias, o_bias=False, qk_norm=c.use_qk_norm)
-        return decoder_layer(
-            c.hidden_size, self_attn=self_attn, mlp=dense_or_sparse(c, kind, c.n_routed_experts, c.n_shared_experts)
-        )
+def glm4_moe_layer(c: Glm4MoeConfig, kind: str) -> Module:
+    self_attn = attention(c, Full(), bias=c.attention_bias, o_bias=False, qk_norm=c.use_qk_norm)
+    return decoder_layer(
+        c.hidden_size, self_attn=self_attn, mlp=dense_or_sparse(c, kind, c.n_routed_experts, c.n_shared_experts)
+    )
 
-    return each(layer, leading_dense(c.num_hidden_layers, c.first_k_dense_replace))
+
+def glm4_moe_layers(c: Glm4MoeConfig) -> Layers:
+    return each(partial(glm4_moe_layer, c), leading_dense(c.num_hidden_layers, c.first_k_dense_replace))
 
 
 @register("glm4_moe", Glm4MoeConfig)
 def glm4_moe(c: Glm4MoeConfig) -> Module:
     return causal_lm(c, glm4_moe_layers(c))
+
+
+@register_mtp("glm4_moe")
+def glm4_moe_mtp(c: Glm4MoeConfig) -> Module:
+    return next_token_depth(c.hidden_size, glm4_moe_layer(c, "sparse"))
 
 
 class Glm4MoeLiteConfig(LatentMoe):
@@ -94,11 +102,9 @@ class Glm4MoeLiteConfig(LatentMoe):
 
 @register("glm4_moe_lite", Glm4MoeLiteConfig)
 def glm4_moe_lite(c: Glm4MoeLiteConfig) -> Module:
-    def layer(kind: str) -> Module:
-        return decoder_layer(
-            c.hidden_size,
-            self_attn=mla(c, Full()),
-            mlp=dense_or_sparse(c, kind, c.n_routed_experts, c.n_shared_experts),
-        )
+    return causal_lm(c, each(partial(latent_layer, c), c.mlp_layer_types))
 
-    return causal_lm(c, each(layer, c.mlp_layer_types))
+
+@register_mtp("glm4_moe_lite")
+def glm4_moe_lite_mtp(c: Glm4MoeLiteConfig) -> Module:
+    return next_token_depth(c.hidden_size, latent_layer(c, "sparse"))

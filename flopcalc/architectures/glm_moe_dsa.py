@@ -3,11 +3,11 @@ layers own no indexer and read what the last layer with one has picked."""
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import causal_lm, check_types, decoder_layer, dense_or_sparse, each, mla
-from flopcalc.architectures.deepseek import DeepseekV32Config, indexer
+from flopcalc.architectures.blocks import causal_lm, check_types, each
+from flopcalc.architectures.deepseek import DeepseekV32Config, indexed_layer
 from flopcalc.config import Count, Size, legacy
 from flopcalc.estimators import register
-from flopcalc.spans import TopK
+from flopcalc.mtp import next_token_depth, register_mtp
 from flopcalc.tree import Module
 
 
@@ -46,9 +46,11 @@ class GlmMoeDsaConfig(DeepseekV32Config):
 def glm_moe_dsa(c: GlmMoeDsaConfig) -> Module:
     def layer(kind: tuple[str, str]) -> Module:
         indexing, mlp = kind
-        self_attn = mla(c, TopK(c.index_topk), indexer=indexer(c) if indexing == "full" else None)
-        return decoder_layer(
-            c.hidden_size, self_attn=self_attn, mlp=dense_or_sparse(c, mlp, c.n_routed_experts, c.n_shared_experts)
-        )
+        return indexed_layer(c, mlp, owns_indexer=indexing == "full")
 
     return causal_lm(c, each(layer, zip(c.indexer_types, c.mlp_layer_types, strict=True)))
+
+
+@register_mtp("glm_moe_dsa")
+def glm_moe_dsa_mtp(c: GlmMoeDsaConfig) -> Module:
+    return next_token_depth(c.hidden_size, indexed_layer(c, "sparse"))

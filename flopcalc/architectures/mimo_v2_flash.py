@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from flopcalc.architectures.blocks import (
     TypedDecoder,
     causal_lm,
@@ -15,6 +17,7 @@ from flopcalc.architectures.blocks import (
 )
 from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
+from flopcalc.mtp import next_token_depth, register_mtp
 from flopcalc.tree import Attention, Linear, Module, Weight
 
 
@@ -51,26 +54,33 @@ class MiMoV2FlashConfig(TypedDecoder):
         check_top_k(self.num_experts_per_tok, self.n_routed_experts)
 
 
+def mimo_attention(c: MiMoV2FlashConfig, kind: str) -> Module:
+    heads, hidden, bias = c.num_attention_heads, c.hidden_size, c.attention_bias
+    slides = kind == "sliding_attention"
+    kv_heads = c.num_key_value_heads * (2 if slides else 1)
+    return Module(
+        q_proj=Linear(hidden, heads * c.head_dim, bias),
+        k_proj=Linear(hidden, kv_heads * c.head_dim, bias),
+        v_proj=Linear(hidden, kv_heads * c.v_head_dim, bias),
+        sinks=Weight((heads,)) if slides else None,
+        core=Attention(heads, c.head_dim, c.v_head_dim, c.span(kind)),
+        o_proj=Linear(heads * c.v_head_dim, hidden),
+    ).reading("q_proj", "k_proj", "v_proj")
+
+
+def mimo_layer(c: MiMoV2FlashConfig, kind: tuple[str, str]) -> Module:
+    attends, mlp = kind
+    self_attn = mimo_attention(c, attends)
+    return decoder_layer(c.hidden_size, self_attn=self_attn, mlp=dense_or_sparse(c, mlp, c.n_routed_experts, None))
+
+
 @register("mimo_v2_flash", MiMoV2FlashConfig)
 def mimo_v2_flash(c: MiMoV2FlashConfig) -> Module:
-    heads, hidden, bias = c.num_attention_heads, c.hidden_size, c.attention_bias
+    kinds = zip(c.layer_types, c.mlp_layer_types, strict=True)
+    return causal_lm(c, each(partial(mimo_layer, c), kinds))
 
-    def self_attn(kind: str) -> Module:
-        slides = kind == "sliding_attention"
-        kv_heads = c.num_key_value_heads * (2 if slides else 1)
-        return Module(
-            q_proj=Linear(hidden, heads * c.head_dim, bias),
-            k_proj=Linear(hidden, kv_heads * c.head_dim, bias),
-            v_proj=Linear(hidden, kv_heads * c.v_head_dim, bias),
-            sinks=Weight((heads,)) if slides else None,
-            core=Attention(heads, c.head_dim, c.v_head_dim, c.span(kind)),
-            o_proj=Linear(heads * c.v_head_dim, hidden),
-        ).reading("q_proj", "k_proj", "v_proj")
 
-    def layer(kind: tuple[str, str]) -> Module:
-        attends, mlp = kind
-        return decoder_layer(
-            hidden, self_attn=self_attn(attends), mlp=dense_or_sparse(c, mlp, c.n_routed_experts, None)
-        )
-
-    return causal_lm(c, each(layer, zip(c.layer_types, c.mlp_layer_types, strict=True)))
+@register_mtp("mimo_v2_flash")
+def mimo_v2_flash_mtp(c: MiMoV2FlashConfig) -> Module:
+    """Light depths: a windowed layer with a dense MLP."""
+    return next_token_depth(c.hidden_size, mimo_layer(c, ("sliding_attention", "dense")))

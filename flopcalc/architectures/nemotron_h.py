@@ -18,8 +18,9 @@ from flopcalc.architectures.blocks import (
 )
 from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
+from flopcalc.mtp import next_token_depth, register_mtp
 from flopcalc.spans import Full
-from flopcalc.tree import Embedding, Linear, Module, Norm, Routed, Weight
+from flopcalc.tree import Embedding, Layers, Linear, Module, Norm, Routed, Weight
 
 PATTERN = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp"}
 """Letters of the older hybrid_override_pattern."""
@@ -45,6 +46,8 @@ class NemotronHConfig(Decoder):
     moe_intermediate_size: Size = 7688
     moe_shared_expert_intermediate_size: Count = 7688
     moe_latent_size: Size | None = None
+    mtp_layers_block_type: list[str] | None = None
+    mtp_hybrid_override_pattern: str = legacy("*E")
 
     def derive(self) -> None:
         super().derive()
@@ -53,6 +56,10 @@ class NemotronHConfig(Decoder):
             self.layers_block_type = [PATTERN[letter] for letter in self.hybrid_override_pattern]
         self.layers_block_type = [LEGACY_LAYER_TYPES.get(kind, kind) for kind in self.layers_block_type]
         check_types("layers_block_type", self.layers_block_type, None, PATTERN.values())
+        if self.mtp_layers_block_type is None:
+            self.mtp_layers_block_type = [PATTERN.get(letter, letter) for letter in self.mtp_hybrid_override_pattern]
+        self.mtp_layers_block_type = [LEGACY_LAYER_TYPES.get(kind, kind) for kind in self.mtp_layers_block_type]
+        check_types("mtp_layers_block_type", self.mtp_layers_block_type, None, PATTERN.values())
         self.num_hidden_layers = len(self.layers_block_type)  # whatever number was published
         check_multiple("mamba_num_heads", self.mamba_num_heads, "n_groups", self.n_groups)
         check_top_k(self.num_experts_per_tok, self.n_routed_experts)
@@ -94,9 +101,18 @@ def mixer(c: NemotronHConfig, kind: str) -> Module:
     return latent_moe(c) if kind == "moe" else plain_mlp(c.hidden_size, c.intermediate_size, bias=c.mlp_bias)
 
 
+def blocks(c: NemotronHConfig, kinds: list[str]) -> Layers:
+    return each(lambda kind: Module(norm=Norm(c.hidden_size), mixer=mixer(c, kind)), kinds)
+
+
+@register_mtp("nemotron_h")
+def nemotron_h_mtp(c: NemotronHConfig) -> Module:
+    return next_token_depth(c.hidden_size, blocks(c, c.mtp_layers_block_type))
+
+
 @register("nemotron_h", NemotronHConfig)
 def nemotron_h(c: NemotronHConfig) -> Module:
-    layers = each(lambda kind: Module(norm=Norm(c.hidden_size), mixer=mixer(c, kind)), c.layers_block_type)
+    layers = blocks(c, c.layers_block_type)
     return Module(
         model=Module(
             embeddings=Embedding(c.vocab_size, c.hidden_size), layers=layers, norm_f=Norm(c.hidden_size, "final_norm")

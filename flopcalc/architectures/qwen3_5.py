@@ -19,6 +19,7 @@ from flopcalc.architectures.qwen3_next import DeltaNetDecoder, gated_attention, 
 from flopcalc.architectures.towers import Qwen3VisionConfig, qwen3_tower
 from flopcalc.config import Count, Size
 from flopcalc.estimators import register
+from flopcalc.mtp import next_token_depth, register_mtp
 from flopcalc.tree import Layers, Linear, Module
 
 
@@ -95,6 +96,31 @@ def qwen3_5_text(c: Qwen3_5TextConfig) -> Module:
 @register("qwen3_5_moe_text", Qwen3_5MoeTextConfig)
 def qwen3_5_moe_text(c: Qwen3_5MoeTextConfig) -> Module:
     return causal_lm(c, sparse(c))
+
+
+def depth(c: DeltaNetDecoder, feed_forward: Module) -> Module:
+    """A depth of multi-token prediction, which attends."""
+    return next_token_depth(c.hidden_size, decoder_layer(c.hidden_size, self_attn=gated_attention(c), mlp=feed_forward))
+
+
+@register_mtp("qwen3_5_text")
+def qwen3_5_text_mtp(c: Qwen3_5TextConfig) -> Module:
+    return depth(c, mlp(c.hidden_size, c.intermediate_size))
+
+
+@register_mtp("qwen3_5_moe_text")
+def qwen3_5_moe_text_mtp(c: Qwen3_5MoeTextConfig) -> Module:
+    return depth(c, shared_moe(c))
+
+
+@register_mtp("qwen3_5")
+def qwen3_5_mtp(c: Qwen3_5Config) -> Module:
+    return qwen3_5_text_mtp(c.text_config)
+
+
+@register_mtp("qwen3_5_moe")
+def qwen3_5_moe_mtp(c: Qwen3_5MoeConfig) -> Module:
+    return qwen3_5_moe_text_mtp(c.text_config)
 
 
 @register("qwen3_5", Qwen3_5Config)

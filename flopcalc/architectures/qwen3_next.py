@@ -18,6 +18,7 @@ from flopcalc.architectures.blocks import (
 )
 from flopcalc.config import Count, Schema, Size, legacy
 from flopcalc.estimators import register
+from flopcalc.mtp import next_token_depth, register_mtp
 from flopcalc.spans import Full
 from flopcalc.tree import Conv1d, DeltaRule, Linear, Module, Norm, Weight
 
@@ -99,6 +100,12 @@ def gated_delta_net(c: DeltaNetDecoder, **projections: Linear) -> Module:
 def gated_attention(c: DeltaNetDecoder) -> Module:
     """Full attention with query and key norms and an output gate."""
     return attention(c, Full(), bias=c.attention_bias, qk_norm=True, gate=True)
+
+
+@register_mtp("qwen3_next")
+def qwen3_next_mtp(c: Qwen3NextConfig) -> Module:
+    layer = decoder_layer(c.hidden_size, self_attn=gated_attention(c), mlp=shared_moe(c))
+    return next_token_depth(c.hidden_size, layer)
 
 
 @register("qwen3_next", Qwen3NextConfig)
