@@ -15,11 +15,12 @@ from flopcalc.packing.cells import Task
 from flopcalc.packing.dealing import deal
 from flopcalc.packing.plan import Plan, Sync
 from flopcalc.packing.pricing import price
-from flopcalc.packing.search import GOOD, find_cells, polish
+from flopcalc.packing.search import FEW, GOOD, find_cells, polish
 
 __all__ = ["Plan", "Sync", "balance", "pack"]
 
 _NO_CAP = 1 << 62
+_LEVEL = 1.0001  # so level, many documents are left as they are
 
 
 def pack(
@@ -102,7 +103,9 @@ def balance(seq_lens: Any, num_ranks: int, counter: Any, equal_count: bool = Fal
     cell = deal(documents.work, num_ranks, evenly=equal_count)
     if num:
         task = Task(documents, num_ranks, _NO_CAP, "step")
-        cell = polish(task, cell, 1, far=task.makespan(cell, 1) > GOOD, moves=not equal_count)
+        makespan = task.makespan(cell, 1)
+        if num <= FEW or makespan > _LEVEL:
+            cell = polish(task, cell, 1, far=makespan > GOOD, moves=not equal_count)
     return Plan(documents, cell, num_ranks, 1 if num else 0, "step")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,8 @@ def _cap_bound(documents: Priced, ranks: int, cap: int) -> int:
     heads = np.append(flops[0], flops[long[ranks::ranks]])
     steps = np.arange(1, len(heads) + 1)
     idle = np.cumsum(heads) * ranks - _most_work(documents.tokens, flops, steps * ranks, cap)
-    return int((flops.sum() + idle.max()) / ranks * (1 - _ROUNDING))
+    total = np.cumsum(flops)[-1]  # one after the other, hence the same on every machine
+    return ceil(float(total + idle.max()) / ranks * (1 - _ROUNDING))
 
 
 def _most_work(tokens: Any, flops: Any, bins: Any, cap: int) -> Any:

@@ -16,7 +16,7 @@ from flopcalc.packing.dealing import deal, deal_under_cap, fill
 from flopcalc.packing.plan import Sync
 from flopcalc.packing.pricing import Priced, stable_order
 
-__all__ = ["Task", "level_ranks", "level_steps", "padded_runs", "split", "tight"]
+__all__ = ["Task", "level_ranks", "level_steps", "padded_runs", "tight_bins"]
 
 
 class Task(NamedTuple):
@@ -93,10 +93,14 @@ def _levels(work: Any, ranks: int, steps: int) -> Any:
 
 def level_ranks(task: Task, steps: int) -> Any | None:
     """Level work on the ranks first, then level tokens in the micro-batches of each."""
-    rank = deal(task.documents.work, task.ranks)
+    work = task.documents.work
+    rank = deal(work, task.ranks)
+    if np.bincount(rank, minlength=task.ranks).min() < steps:  # a rank of one huge document: small ones fill up
+        filler = task.ranks * (steps - 1)
+        rank = deal(work[:-filler], task.ranks)
+        loads = np.bincount(rank, work[:-filler], task.ranks).astype(np.int64)
+        rank = np.append(rank, deal(work[-filler:], task.ranks, evenly=True, loads=loads))
     counts = np.bincount(rank, minlength=task.ranks)
-    if counts.min() < steps:
-        return None
     order = stable_order(rank)
     bins = fill(task.documents.tokens[order], np.append(0, np.cumsum(counts)), steps, task.cap)
     if bins is None:
@@ -106,9 +110,9 @@ def level_ranks(task: Task, steps: int) -> Any | None:
     return cell
 
 
-def tight(task: Task) -> list[list[int]]:
-    """Bins, as few as best fit decreasing finds: each document into the fullest bin that has room.
-    One document at a time: slower than dealing, and tighter."""
+def tight_bins(task: Task, steps: int) -> Any | None:
+    """Best fit decreasing: each document into the fullest micro-batch that has room. One document at
+    a time: slower than dealing, and tighter."""
     bins: list[list[int]] = []
     rooms: list[tuple[int, int]] = []  # (room, bin), ascending
     for document, size in enumerate(task.documents.tokens.tolist()):
@@ -118,7 +122,8 @@ def tight(task: Task) -> list[list[int]]:
             bins.append([])
         bins[into].append(document)
         insort(rooms, (room - size, into))
-    return bins
+    wanted = task.ranks * steps
+    return task.arrange(_split(task, bins, wanted), steps) if len(bins) <= wanted else None
 
 
 def padded_runs(task: Task, steps: int) -> Any | None:
@@ -140,10 +145,10 @@ def padded_runs(task: Task, steps: int) -> Any | None:
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if len(runs(middle)) <= wanted else (middle + 1, high)
-    return task.arrange(split(task, runs(low), wanted), steps)
+    return task.arrange(_split(task, runs(low), wanted), steps)
 
 
-def split(task: Task, bins: list[list[int]], wanted: int) -> Any:
+def _split(task: Task, bins: list[list[int]], wanted: int) -> Any:
     """The bin of each document, after the heaviest bins were halved until there are `wanted`; there
     must be as many documents."""
     work = task.documents.work.tolist()

@@ -22,16 +22,17 @@ _LIKE = 0.95
 _HASTE = 8
 
 
-def deal(work: Any, bins: int, *, evenly: bool = False) -> Any:
-    """The bin of each item of a descending int64 array of positive numbers. With as many items as
-    bins or more, no bin stays empty; `evenly`, all get as many, if the items allow.
+def deal(work: Any, bins: int, *, evenly: bool = False, loads: Any = 0) -> Any:
+    """The bin of each item of a descending int64 array of positive numbers, onto `loads` that the bins
+    hold already. With as many items as bins or more, no bin of none stays empty; `evenly`, all get as
+    many, if the items allow.
 
     Where a bin gets many items, those in the middle of the order are folded first: 2, 4, 8, ... of
     them, a large with a small one, are dealt as one. The first items stay single, since they are
     large; and so do the last, since they level what the others left.
     """
     bits = bins.bit_length()
-    loads = np.arange(bins)
+    loads = (loads << bits) | np.arange(bins)
     chosen = np.empty(len(work), np.int64)
     for start, stop, fold in _folds(len(work), bins):
         items, column = _folded(work[start:stop], bins, fold)

@@ -1,4 +1,4 @@
-"""Local search: the heaviest owner gives work to a light one, by moving or swapping one document."""
+"""Local search: heavy owners give light ones work, by swapping two documents or moving one."""
 
 from __future__ import annotations
 
@@ -6,94 +6,87 @@ from typing import Any
 
 import numpy as np
 
-from flopcalc.packing.pricing import Priced
+from flopcalc.packing.pricing import Priced, stable_order
 
-__all__ = ["Exchange"]
+__all__ = ["exchange"]
 
-_FINE = 1e-6  # an owner this little above the mean is not worth another look
-_PARTNERS = 4  # light owners that are tried before the heaviest counts as stuck
+_COMPARED = 20_000  # pairs of documents looked at in a round, about
+_ROUNDS = 4
+_OFFERED = 4, 48  # documents of an owner that may change hands, at least and at most
 
 
-class Exchange:
-    """Documents lie in cells, cells belong to owners; an owner's load is the work in its cells.
-    No cell comes to hold more than `cap` tokens or becomes empty.
+def exchange(
+    documents: Priced, cell: Any, groups: Any, cells_each: int, cap: int, *, moves: bool = True, effort: int = 1
+) -> Any:
+    """The cells of documents after exchanges that level the loads of owners.
+
+    Owner i has the cells i * cells_each on, and its load is the work in them. In a round the heaviest
+    owner of a group meets the lightest, the second heaviest the second lightest, and so on, and each
+    two make the one exchange that brings their loads closest. No cell comes to hold more than `cap`
+    tokens or becomes empty.
 
     Args:
         cell: the cell of each document.
-        owner: the owner of each cell, an int64 array.
-        moves: whether an owner's number of documents may change; otherwise they only swap.
+        groups: the owners that meet, one group a row; each owner is in one.
+        moves: whether documents may move as well as swap; they do only where an owner has one cell.
+        effort: multiplies the rounds, and what is compared in each.
     """
+    num, owners = len(cell), groups.size
+    pairs = len(groups) * (groups.shape[1] // 2)
+    if pairs == 0:
+        return cell
+    most = int(np.clip((effort * _COMPARED / pairs) ** 0.5, *_OFFERED))
+    offers = _offers(cell // cells_each, owners, most)
+    filled = np.bincount(cell, documents.tokens, owners * cells_each).astype(np.int64)
+    count = np.bincount(cell, minlength=owners * cells_each)
+    load = np.bincount(cell // cells_each, documents.work, owners).astype(np.int64)
+    # The last place is "nothing": an offer left empty, and what a document is swapped for that moves.
+    work, tokens, cell = (np.append(values, 0) for values in (documents.work, documents.tokens, cell))
+    moves = moves and cells_each == 1
+    for turn in range(_ROUNDS * effort):
+        if turn and effort > 1:
+            offers = _offers(cell[:-1] // cells_each, owners, most)
+        ranked = np.take_along_axis(groups, np.argsort(load[groups], axis=1, kind="stable"), axis=1)
+        half = groups.shape[1] // 2
+        heavy, light = ranked[:, ::-1][:, :half].ravel(), np.roll(ranked[:, :half], turn // 2, axis=1).ravel()
+        gap = (load[heavy] - load[light])[:, None, None]
+        gives, takes = offers[heavy][:, :, None], offers[light][:, None, :]
+        source = np.where(gives < num, cell[gives], heavy[:, None, None])
+        target = np.where(takes < num, cell[takes], light[:, None, None])
+        shift, grows = work[gives] - work[takes], tokens[gives] - tokens[takes]
+        allowed = (shift > 0) & (shift < gap) & (filled[target] + grows <= cap) & (filled[source] - grows <= cap)
+        allowed &= (takes < num) | (count[source] > 1) if moves else takes < num
+        miss = np.where(allowed, abs(2 * shift - gap), gap).reshape(pairs, -1)
+        best = miss.argmin(axis=1)
+        agreed = np.flatnonzero(miss[np.arange(pairs), best] < gap[:, 0, 0])
+        if len(agreed) == 0:
+            break
+        a, b = np.divmod(best[agreed], offers.shape[1])
+        heavy, light = heavy[agreed], light[agreed]
+        give, take = offers[heavy, a], offers[light, b]
+        source, target = source[agreed, a, 0], target[agreed, 0, b]
+        for document, old, new, old_owner, new_owner in (
+            (give, source, target, heavy, light),
+            (take, target, source, light, heavy),
+        ):
+            cell[document] = new
+            filled[old] -= tokens[document]
+            filled[new] += tokens[document]
+            load[old_owner] -= work[document]
+            load[new_owner] += work[document]
+            count[old] -= document < num
+            count[new] += document < num
+        offers[heavy, a], offers[light, b] = take, give
+    return cell[:-1]
 
-    def __init__(self, documents: Priced, cell: Any, owner: Any, cap: int, *, moves: bool = True) -> None:
-        # The last place is "nothing", which a document that only moves is swapped for.
-        self._work = np.append(documents.work, 0)
-        self._tokens = np.append(documents.tokens, 0)
-        self._cell = np.append(cell, 0)
-        self._owner, self._owner_of = owner, owner[cell]
-        self._cap, self._moves = cap, moves
-        self._filled = np.bincount(cell, documents.tokens, len(owner)).astype(np.int64)
-        self._count = np.bincount(cell, minlength=len(owner))
-        self._load = np.bincount(self._owner_of, documents.work, int(owner.max()) + 1).astype(np.int64)
-        self._held: dict[int, Any] = {}
 
-    @property
-    def cell(self) -> Any:
-        """The cell of each document as it is now."""
-        return self._cell[:-1]
-
-    def level(self, owners: Any, tries: int) -> None:
-        """Lower the heaviest load among these owners, by at most `tries` exchanges."""
-        fine = self._load[owners].mean() * (1 + _FINE)
-        for _ in range(tries):
-            ranked = owners[np.argsort(self._load[owners], kind="stable")].tolist()
-            heavy, light = ranked[-1], ranked[:_PARTNERS]
-            if self._load[heavy] <= fine or not any(self._relieve(heavy, owner) for owner in light):
-                break
-
-    def _relieve(self, heavy: int, light: int) -> bool:
-        """Make the exchange that brings two loads closest; False where none does."""
-        gap = int(self._load[heavy] - self._load[light])
-        given, taken = self._documents(heavy), self._documents(light)
-        if self._moves:
-            cells = np.flatnonzero(self._owner == light)
-            self._cell[-1] = cells[self._filled[cells].argmin()]
-            taken = np.append(taken, len(self._work) - 1)
-        near = np.searchsorted(-self._work[taken], gap // 2 - self._work[given])
-        gives = np.concatenate([given, given])
-        takes = taken[np.concatenate([near, near - 1]).clip(0, len(taken) - 1)]
-        source, target = self._cell[gives], self._cell[takes]
-        shift = self._work[gives] - self._work[takes]
-        grows = self._tokens[gives] - self._tokens[takes]
-        allowed = (
-            (shift > 0)
-            & (shift < gap)
-            & (self._filled[target] + grows <= self._cap)
-            & (self._filled[source] - grows <= self._cap)
-            & ((takes < len(self._work) - 1) | (self._count[source] > 1))
-        )
-        if not allowed.any():
-            return False
-        best = int(np.where(allowed, abs(shift - gap // 2), gap).argmin())
-        self._swap(int(gives[best]), int(takes[best]))
-        return True
-
-    def _swap(self, give: int, take: int) -> None:
-        source, target = int(self._cell[give]), int(self._cell[take])
-        for document, old, new in ((give, source, target), (take, target, source)):
-            self._cell[document] = new
-            self._filled[old] -= self._tokens[document]
-            self._filled[new] += self._tokens[document]
-            self._load[self._owner[old]] -= self._work[document]
-            self._load[self._owner[new]] += self._work[document]
-            self._held.pop(int(self._owner[old]), None)
-        self._owner_of[give] = self._owner[target]
-        if take < len(self._owner_of):
-            self._owner_of[take] = self._owner[source]
-        else:
-            self._count[source] -= 1
-            self._count[target] += 1
-
-    def _documents(self, owner: int) -> Any:
-        if owner not in self._held:
-            self._held[owner] = np.flatnonzero(self._owner_of == owner)
-        return self._held[owner]
+def _offers(owner: Any, owners: int, most: int) -> Any:
+    """Documents of each owner, (owners, slots): all where they are few, else the smallest and some of
+    every size; `len(owner)` in slots left empty, of which there is one at least."""
+    order = np.append(stable_order(owner), len(owner))
+    held = np.bincount(owner, minlength=owners)[:, None]
+    half = most // 2
+    slot = np.arange(min(most, int(held.max())) + 1)
+    spaced = np.where(slot < half, slot * slot * (held - 2 * half) // half**2 + slot, held - 2 * half + slot)
+    which = np.where(held <= 2 * half, slot, spaced)
+    return order[np.where(which < held, np.cumsum(held)[:, None] - held + which, len(owner))]

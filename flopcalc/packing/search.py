@@ -9,40 +9,45 @@ import numpy as np
 
 from flopcalc.errors import InvalidBatch, InvalidOption
 from flopcalc.packing.bounds import lower_bounds
-from flopcalc.packing.cells import Task, level_ranks, level_steps, padded_runs, split, tight
-from flopcalc.packing.exchange import Exchange
+from flopcalc.packing.cells import Task, level_ranks, level_steps, padded_runs, tight_bins
+from flopcalc.packing.exchange import exchange
 
-__all__ = ["GOOD", "find_cells", "polish"]
+__all__ = ["FEW", "GOOD", "find_cells", "polish"]
 
-GOOD = 1.01  # so close to the lower bound, more micro-batches are not tried
+GOOD = 1.01  # so close to the lower bound, more micro-batches are not tried; for few documents:
+_FINE = 1.001
 _MORE = 4  # numbers of micro-batches tried after the first that fits
-_EXCHANGES = 400_000  # times documents, for the last bit of evenness; fewer than 20 are not worth it
-_RESCUE = 2_000  # exchanges where the bound is far
+FEW = 20_000  # documents, up to which every way is tried and the local search takes its time
 
 
 def find_cells(task: Task, micro_batches: int | None) -> tuple[Any, int]:
     """The cell of each document and the micro-batches of a rank: the fewest whose makespan is within
-    1 % of the lower bound, else the best of those tried.
+    1 % of the lower bound (0.1 % for few documents), else the best of those tried.
 
     Raises InvalidBatch where no packing is found, InvalidOption for too few `micro_batches`.
     """
     fewest, most = _range(task, micro_batches)
-    good = GOOD
+    good = _FINE if len(task.documents.work) <= FEW else GOOD
     found: list[tuple[float, int, Any]] = []
     for steps in _growing(fewest, most):
-        cell = _lay_out(task, steps)
-        if cell is not None:
-            makespan = task.makespan(cell, steps)
-            if not found and makespan > GOOD:
-                good *= _bound(task)
-            found.append((makespan, steps, cell))
-            if makespan <= good or len(found) > _MORE:
-                break
-    if found:
-        makespan, steps, cell = min(found, key=lambda entry: entry[0])
-        return polish(task, cell, steps, far=makespan > good), steps
-    cell, steps = _squeeze(task, fewest, most)
-    return polish(task, cell, steps, far=True), steps
+        cells = list(_layouts(task, steps, last=steps == most))
+        if not cells:
+            continue
+        makespan, cell = min(((task.makespan(cell, steps), cell) for cell in cells), key=lambda entry: entry[0])
+        if not found and makespan > good:
+            good *= _bound(task)
+        found.append((makespan, steps, cell))
+        if makespan <= good or len(found) > _MORE:
+            break
+    if not found:
+        raise InvalidBatch(
+            f"seq_lens: found no way to pack {len(task.documents.work)} documents into {most} micro-batches of at most "
+            f"{task.cap} tokens on each of {task.ranks} ranks; raise max_tokens or take fewer ranks"
+        )
+    makespan, steps, cell = min(found, key=lambda entry: entry[0])
+    if task.padded or (task.sync == "micro_batch" and len(cell) > FEW and makespan <= good):
+        return cell, steps
+    return polish(task, cell, steps, far=makespan > good), steps
 
 
 def _range(task: Task, micro_batches: int | None) -> tuple[int, int]:
@@ -57,9 +62,10 @@ def _range(task: Task, micro_batches: int | None) -> tuple[int, int]:
             raise InvalidOption(f"micro_batches: found {micro_batches}, expected at least {fewest} under this cap")
         fewest, most = micro_batches, min(most, micro_batches)
     if fewest > most:
+        remedy = "raise max_tokens or take fewer ranks" if micro_batches is None else "take fewer micro_batches"
         raise InvalidBatch(
             f"seq_lens: found {len(tokens)} documents, expected at least {fewest * task.ranks}: one for each of "
-            f"{fewest} micro-batches on {task.ranks} ranks; raise max_tokens or take fewer ranks"
+            f"{fewest} micro-batches on {task.ranks} ranks; {remedy}"
         )
     return fewest, most
 
@@ -72,11 +78,18 @@ def _growing(fewest: int, most: int) -> Iterator[int]:
     yield most
 
 
-def _lay_out(task: Task, steps: int) -> Any | None:
-    if task.padded:
-        return padded_runs(task, steps)
-    by_rank = level_ranks(task, steps) if task.sync == "step" else None
-    return level_steps(task, steps) if by_rank is None else by_rank
+def _layouts(task: Task, steps: int, *, last: bool) -> Iterator[Any]:
+    """The cells of each way that fits; of many documents, of the first alone."""
+    many = len(task.documents.work) > FEW
+    ways = [padded_runs] if task.padded else [level_steps] if task.sync == "micro_batch" else [level_ranks, level_steps]
+    if not task.padded and (last or not many):
+        ways.append(tight_bins)
+    for way in ways:
+        cell = way(task, steps)
+        if cell is not None:
+            yield cell
+            if many:
+                return
 
 
 def _bound(task: Task) -> float:
@@ -85,30 +98,11 @@ def _bound(task: Task) -> float:
     return max(bounds.values()) / max(bounds["mean"], 1)
 
 
-def _squeeze(task: Task, fewest: int, most: int) -> tuple[Any, int]:
-    """Cells and micro-batches a rank where dealing found no room."""
-    bins = [] if task.padded else tight(task)
-    if task.padded or len(bins) > most * task.ranks:
-        raise InvalidBatch(
-            f"seq_lens: found no way to pack {len(task.documents.work)} documents into {most} micro-batches of at most "
-            f"{task.cap} tokens on each of {task.ranks} ranks; raise max_tokens or take fewer ranks"
-        )
-    steps = max(fewest, -(-len(bins) // task.ranks))
-    return task.arrange(split(task, bins, task.ranks * steps), steps), steps
-
-
 def polish(task: Task, cell: Any, steps: int, *, far: bool, moves: bool = True) -> Any:
-    """Local search: where there are many documents a short one or none, unless the makespan is `far`
-    from the bound."""
-    exchanges = _RESCUE if far else min(_RESCUE, _EXCHANGES // len(cell))
-    if task.padded or exchanges < 20:
-        return cell
-    cells = np.arange(task.ranks * steps)
-    owner = cells // steps if task.sync == "step" else cells
-    exchange = Exchange(task.documents, cell, owner, task.cap, moves=moves)
+    """Local search: longer for few documents, and longest where the makespan is `far` from the bound."""
+    effort = 10 if far else 4 if len(cell) <= FEW else 1
     if task.sync == "step":
-        exchange.level(np.arange(task.ranks), exchanges)
-        return exchange.cell
-    for step in range(steps):
-        exchange.level(cells[step::steps], exchanges // steps + 1)
-    return task.arrange(exchange.cell, steps)
+        ranks = np.arange(task.ranks)[None]
+        return exchange(task.documents, cell, ranks, steps, task.cap, moves=moves, effort=effort)
+    cells = np.arange(task.ranks * steps).reshape(task.ranks, steps).T
+    return task.arrange(exchange(task.documents, cell, cells, 1, task.cap, effort=effort), steps)
