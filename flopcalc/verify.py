@@ -48,6 +48,9 @@ EAGER = Convention(
 )
 
 _JUDGED_MIXERS = (Attention, IndexScores, StreamMix)
+
+_PLAIN_MASK = ("bloom", "openai-gpt", "prophetnet", "xlm", "xlnet")
+"""Types that widen a mask of one row themselves, or build position biases from it, as ALiBi does."""
 _SCANS = (Mamba,)
 """Recurrences that transformers runs token by token in Python."""
 
@@ -154,6 +157,9 @@ def compare_flops(tree: Node, model: Any, tokens: int) -> FlopComparison:
     mixers = sum(by_kind.values()) - weights
     attends = any(isinstance(visit.leaf, Attention) for visit in walk(tree))
     weights_seen, mixers_seen = operator_flops(tree, model, lambda: _forward_text(model, tokens, attends))
+    if _owns_and_attends(tree):  # the two cannot be told apart
+        weights, mixers = weights + mixers, 0
+        weights_seen, mixers_seen = weights_seen + mixers_seen, 0
     return FlopComparison(tokens, weights, weights_seen, mixers, mixers_seen)
 
 
@@ -162,7 +168,7 @@ def _forward_text(model: Any, tokens: int, attends: bool = True) -> None:
 
     ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
     mask = None
-    if model.config.model_type == "bloom" or getattr(model.config, "alibi", False):  # biases built from a plain mask
+    if model.config.model_type in _PLAIN_MASK or getattr(model.config, "alibi", False):
         mask = torch.ones(1, tokens, device="meta")
     elif attends or hasattr(model.config, "num_attention_heads"):
         mask = torch.zeros(1, 1, tokens, tokens, dtype=torch.bfloat16, device="meta")
@@ -236,6 +242,18 @@ def _weight_modules(tree: Node) -> Iterator[str]:
         if any(tensor.kind in MATMUL_KINDS for tensor in visit.tensors):
             bare = not visit.tensors[0].name
             yield visit.path.rpartition(".")[0] if bare else visit.path
+
+
+def _owns_and_attends(tree: Node) -> bool:
+    """Whether a module with bare matrices attends too, so that both are its own products."""
+    attending = {visit.path.rpartition(".")[0] for visit in walk(tree) if isinstance(visit.leaf, Attention)}
+    bare = {
+        visit.path.rpartition(".")[0]
+        for visit in walk(tree)
+        for tensor in visit.tensors
+        if not tensor.name and tensor.kind in MATMUL_KINDS
+    }
+    return bool(attending & bare)
 
 
 def _routed_modules(tree: Node) -> Iterator[tuple[str, tuple[int, int]]]:
