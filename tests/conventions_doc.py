@@ -10,9 +10,9 @@ from flopcalc.conventions.printed import PRINTED
 from flopcalc.conventions.words import STEPS
 
 COLUMNS = ("pairs", "window", "chunk", "sparse", "embedding", "router", "norms", "delta rule", "Mamba-2", "indexer")
-COLUMNS += ("towers", "frozen")
+COLUMNS += ("towers", "MTP", "frozen")
 IN_TABLE = {"pairs", "window", "chunk", "sparse", "delta_rule", "delta_state", "mamba2", "mamba", "linear_attention"}
-IN_TABLE |= {"indexer_scores", "towers", "frozen"}
+IN_TABLE |= {"indexer_scores", "towers", "mtp", "frozen"}
 KINDS_IN_TABLE = {"embedding", "router", "norm"}
 
 
@@ -44,6 +44,7 @@ def cells(convention: Convention) -> list[str]:
         str(3 * convention.mamba2),
         convention.indexer_scores,
         convention.towers.replace("_", " "),
+        convention.mtp,
         convention.frozen,
     ]
 
@@ -88,7 +89,8 @@ def printed(column: str) -> Iterator[str]:
         if bool(row["fault"]) != bool(column):
             continue
         number, rule = (f"{int(row[name]):,}" if row["unit"] == "total" else row[name] for name in ("printed", "rule"))
-        where = f"| `{row['convention']}` | {row['model']} | {int(row['seq_len']):,} | {row['unit']} "
+        model = row["model"] + (f", {row['mtp']} MTP" if row["mtp"] != "0" else "")
+        where = f"| `{row['convention']}` | {model} | {int(row['seq_len']):,} | {row['unit']} "
         yield where + (f"| {number} | {rule} | {row['fault']} |" if column else f"| {number} |")
 
 

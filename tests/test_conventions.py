@@ -61,10 +61,13 @@ def in_the_form_of(flops: float, printed: str) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-@pytest.mark.parametrize("row", PRINTED, ids=lambda row: f"{row['convention']}-{row['model']}-{row['seq_len']}")
+@pytest.mark.parametrize(
+    "row", PRINTED, ids=lambda row: f"{row['convention']}-{row['model']}-{row['mtp']}-{row['seq_len']}"
+)
 def test_a_counters_printed_number_comes_out_or_its_fault_says_why(row: dict[str, str]) -> None:
     config = json.loads(row["config"]) if row["config"].startswith("{") else row["config"]
-    flops, seq_len = FlopCounter(config, row["convention"])([int(row["seq_len"])]), int(row["seq_len"])
+    training, seq_len = Training(mtp=int(row["mtp"])), int(row["seq_len"])
+    flops = FlopCounter(config, row["convention"], training=training)([seq_len])
     if row["unit"] == "total":
         assert flops == int(row["rule"])
     else:
@@ -99,6 +102,12 @@ def test_megatron_bridges_functional_tests_say_the_same(name: str, seq_len: int,
 )
 def test_verified_numbers_per_token(convention: str, config: Any, seq_len: int, per_token: int) -> None:
     assert FlopCounter(config, convention)([seq_len]) == per_token * seq_len
+
+
+def test_deepseek_v4_flash_with_one_depth_is_what_torchtitan_says() -> None:
+    counter = FlopCounter("deepseek-ai/DeepSeek-V4-Flash", "torchtitan", training=Training(mtp=1))
+    assert counter([4096]) == 92_762_352_876 * 4096
+    assert counter.tree.num_params() == 290_942_278_866
 
 
 # --- the faults between a rule and a printed number, by hand --------------------------------------
@@ -182,6 +191,28 @@ def test_megatron_lm_pads_the_vocabulary_counts_latent_norms_and_no_router() -> 
     assert kinds["head"] == 6 * 7168 * 1024
     assert kinds["norm"] == 6 * (1536 + 512)
     assert "router" not in kinds
+
+
+def test_depths_of_multi_token_prediction() -> None:
+    """One depth of DeepSeek-V3: its layer; a norm of 3h and 2h*h into it; once more the head."""
+    h, fe, vocab, n = 7168, 2048, 129280, 4096
+    mla = h * 1536 + 1536 * 128 * 192 + h * 576 + 512 * 128 * 256 + 128 * 128 * h
+    layer = mla + (8 + 1) * 3 * h * fe
+    core, router, latents, layer_norms = 3 * 128 * 320 * n * n, h * 256, 1536 + 512, 2 * h
+    weights = {
+        "megatron_lm": layer + latents + 3 * h + 2 * h * h + h * vocab,
+        "automodel": layer + 2 * h * h + h * vocab,
+        "maxtext": layer + router,
+    }
+    dense = layer + router + latents + layer_norms + 3 * h + 2 * h * h + h * vocab
+    expected = {name: 6 * n * params + core for name, params in weights.items()}
+    expected |= dict.fromkeys(("standard", "prime_rl", "torchtitan"), 6 * n * dense + 2 * core)
+    for name in CONVENTIONS:
+        depth = FlopCounter(DEEPSEEK_V3, name, training=Training(mtp=1))([n]) - FlopCounter(DEEPSEEK_V3, name)([n])
+        if name in expected:
+            assert depth == expected[name], name
+        elif name not in ("megatron_bridge", "matmul-dense", "exact"):
+            assert depth == 0, name
 
 
 @pytest.mark.parametrize(("convention", "forward"), [("megatron_lm", 102_875_136), ("automodel", 81_084_416)])
