@@ -23,8 +23,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from flopcalc.spans import Span
 
 __all__ = [
-    "LOOKUP_KINDS", "MATMUL_KINDS", "NEVER", "TEXT", "Attention", "ChannelScan", "Conv", "Conv1d", "DeltaRule", "Embedding",
-    "IndexScores", "Kind", "LayerNorm", "Layers", "Linear", "LinearAttention", "Mamba", "Mamba2", "Mixer",
+    "LOOKUP_KINDS", "MATMUL_KINDS", "NEVER", "TEXT", "Attention", "ChannelScan", "Conv", "Conv1d", "DeltaRule",
+    "Embedding", "IndexScores", "Kind", "LayerNorm", "Layers", "Linear", "LinearAttention", "Mamba", "Mamba2", "Mixer",
     "Module", "Node", "Norm", "Routed", "Shape", "Stream", "StreamMix", "Tensor", "Visit", "Weight", "WeightLeaf",
     "walk",
 ]  # fmt: skip

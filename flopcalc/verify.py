@@ -23,7 +23,7 @@ from flopcalc.conventions import Convention
 from flopcalc.counting import FlopCounter
 from flopcalc.errors import FlopcalcError, InvalidOption
 from flopcalc.estimators import describe
-from flopcalc.tree import MATMUL_KINDS, Attention, IndexScores, Mamba, Mixer, Node, Shape, StreamMix, walk
+from flopcalc.tree import MATMUL_KINDS, Attention, ChannelScan, IndexScores, Mamba, Mixer, Node, Shape, StreamMix, walk
 
 __all__ = [
     "FlopComparison",
@@ -51,7 +51,7 @@ _JUDGED_MIXERS = (Attention, IndexScores, StreamMix)
 
 _PLAIN_MASK = ("bloom", "openai-gpt", "prophetnet", "xlm", "xlnet")
 """Types that widen a mask of one row themselves, or build position biases from it, as ALiBi does."""
-_SCANS = (Mamba,)
+_SCANS = (Mamba, ChannelScan)
 """Recurrences that transformers runs token by token in Python."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from pydantic import model_validator
 
@@ -31,6 +31,7 @@ __all__ = [
     "FlatMultimodal",
     "Multimodal",
     "Nested",
+    "Part",
     "Stack",
     "TypedDecoder",
     "attention",
@@ -62,6 +63,11 @@ __all__ = [
 ]
 
 K = TypeVar("K", bound=Hashable)
+
+if TYPE_CHECKING:
+    Part = Any  # it has the fields of the type that it turns out to be
+else:
+    Part = Schema
 
 LEGACY_LAYER_TYPES = {
     "mamba": "linear_attention",
@@ -152,7 +158,7 @@ class Nested(Multimodal):
 
     part_defaults: ClassVar[dict[str, dict[str, Any]]] = {}
 
-    text_config: Schema
+    text_config: Part
 
     @model_validator(mode="before")
     @classmethod
@@ -256,7 +262,7 @@ def attention(
     )
 
 
-def mla(c: Any, span: Span, **extra: Node | None) -> Module:
+def mla(c: Any, span: Span, *, after_core: Mapping[str, Node] | None = None, **extra: Node | None) -> Module:
     """Multi-head latent attention of DeepSeek: keys and values come out of one low-rank latent, the
     queries too unless `c.q_lora_rank` is None. As trained: the latents are expanded to full heads
     (the form that absorbs kv_b_proj into the queries serves decoding)."""
@@ -278,6 +284,7 @@ def mla(c: Any, span: Span, **extra: Node | None) -> Module:
         core=Attention(
             heads, qk_dim, c.v_head_dim, span, absorbed=(c.kv_lora_rank + c.qk_rope_head_dim, c.kv_lora_rank)
         ),
+        **(after_core or {}),
         o_proj=Linear(heads * c.v_head_dim, c.hidden_size, c.attention_bias),
     ).reading("kv_a_proj_with_mqa", kv_a_layernorm="kv_a_proj_with_mqa", kv_b_proj="kv_a_layernorm")
 
