@@ -6,9 +6,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from flopcalc.architectures.blocks import (
+    Decoder,
     TypedDecoder,
     attention,
     check_top_k,
+    check_types,
     each,
     leading_dense,
     lm_head,
@@ -20,41 +22,42 @@ from flopcalc.spans import Full
 from flopcalc.tree import Conv1d, Embedding, Layers, Linear, Module, Norm
 
 
-class ConvDecoder(TypedDecoder):
+class ConvDecoder(Decoder):
     """A decoder some of whose layers are short convolutions of `conv_L_cache` taps."""
-
-    known_layer_types: ClassVar[tuple[str, ...]] = ("conv", "full_attention", "sliding_attention")
 
     vocab_size: Size = 65536
     num_key_value_heads: Size | None = 8
     tie_word_embeddings: bool = True
     conv_bias: bool = False
     conv_L_cache: Size = 3
+    layer_types: list[str] | None = None
+    tie_embedding: bool | None = legacy()
+
+    def derive(self) -> None:
+        super().derive()
+        if self.tie_embedding is not None:
+            self.tie_word_embeddings = self.tie_embedding
+        if self.layer_types is None:
+            raise ValueError("layer_types: found None, expected 'conv' or 'full_attention' for each layer")
+        check_types("layer_types", self.layer_types, self.num_hidden_layers, ("conv", "full_attention"))
 
 
 class Lfm2Config(ConvDecoder):
-    known_layer_types: ClassVar[tuple[str, ...]] = ("conv", "full_attention")
-
     hidden_size: Size = 2560
     intermediate_size: Size = 12288
     block_multiple_of: Size = 256
     block_ffn_dim_multiplier: float | int | None = 1.0
     block_auto_adjust_ff_dim: bool = True
     full_attn_idxs: list[int] | None = None
-    tie_embedding: bool | None = legacy()
     block_ff_dim: Size | None = legacy()
 
     def derive(self) -> None:
-        if self.layer_types is None and self.full_attn_idxs is None:
-            self.full_attn_idxs = list(range(self.num_hidden_layers))
-        if self.tie_embedding is not None:
-            self.tie_word_embeddings = self.tie_embedding
+        if self.layer_types is None:
+            layers = list(range(self.num_hidden_layers))
+            self.full_attn_idxs = layers if self.full_attn_idxs is None else self.full_attn_idxs
+            self.layer_types = ["full_attention" if i in self.full_attn_idxs else "conv" for i in layers]
         self.intermediate_size = self.block_ff_dim or self.intermediate_size
         super().derive()
-
-    def default_layer_types(self) -> list[str]:
-        attending = self.full_attn_idxs or []
-        return ["full_attention" if i in attending else "conv" for i in range(self.num_hidden_layers)]
 
     def width(self) -> int:
         """Width of the MLPs: two thirds of the field, rounded up to a multiple."""
@@ -68,26 +71,21 @@ class Lfm2Config(ConvDecoder):
 
 
 class Lfm2MoeConfig(ConvDecoder):
-    known_layer_types: ClassVar[tuple[str, ...]] = ("conv", "full_attention")
-
     hidden_size: Size = 2048
     intermediate_size: Size = 7168
     moe_intermediate_size: Size = 1792
     num_dense_layers: Count = 2
     num_experts: Size = 32
     num_experts_per_tok: Size = 4
-    tie_embedding: bool | None = legacy()
 
     def derive(self) -> None:
-        if self.tie_embedding is not None:
-            self.tie_word_embeddings = self.tie_embedding
-        if self.layer_types is None:
-            raise ValueError("layer_types: found None, expected 'conv' or 'full_attention' for each layer")
         super().derive()
         check_top_k(self.num_experts_per_tok, self.num_experts)
 
 
-class Lfm3Config(ConvDecoder):
+class Lfm3Config(TypedDecoder):
+    known_layer_types: ClassVar[tuple[str, ...]] = ("conv", "full_attention", "sliding_attention")
+
     vocab_size: Size = 128000
     hidden_size: Size = 2048
     intermediate_size: Size = 7680
@@ -95,6 +93,8 @@ class Lfm3Config(ConvDecoder):
     num_attention_heads: Size = 16
     num_key_value_heads: Size = 4
     head_dim: Size = 128
+    tie_word_embeddings: bool = True
+    conv_bias: bool = False
     conv_L_cache: Size = 7
     sliding_window: Count | None = 256
     use_sandwich_norm: bool = True
@@ -106,7 +106,7 @@ class Lfm3Config(ConvDecoder):
         return [kinds[i % 4] if i else "conv" for i in range(self.num_hidden_layers)]
 
 
-def short_conv(c: ConvDecoder) -> Module:
+def short_conv(c: Any) -> Module:
     """in_proj emits two gates and what is convolved between them."""
     hidden = c.hidden_size
     return Module(
@@ -121,7 +121,7 @@ def swiglu(hidden: int, width: int) -> Module:
     return Module(w1=Linear(hidden, width), w3=Linear(hidden, width), w2=Linear(width, hidden)).reading("w1", "w3")
 
 
-def lfm(c: ConvDecoder, layers: Layers) -> Module:
+def lfm(c: Any, layers: Layers) -> Module:
     """The skeleton, whose last norm is called embedding_norm."""
     return Module(
         model=Module(
