@@ -137,7 +137,10 @@ def build_real_model(model_type: str, fields: dict[str, Any]) -> Any:
         with warnings.catch_warnings(), torch.device("meta"):
             warnings.simplefilter("ignore")
             config = AutoConfig.for_model(model_type, **kept)
-            return factory.from_config(config, dtype=torch.bfloat16, attn_implementation="eager").eval()
+            model = factory.from_config(config, dtype=torch.bfloat16, attn_implementation="eager").eval()
+            if any(parameter.device.type != "meta" for parameter in model.parameters()):  # of a legacy constructor
+                model = model.to(device="meta", dtype=torch.bfloat16)
+            return model
     except Exception as error:
         raise FlopcalcError(f"{model_type}: transformers cannot build this config on meta: {error}") from error
 
