@@ -36,7 +36,7 @@ Minimum = Callable[[Any, Any], Any]
 
 __all__ = [
     "Bidirectional", "BidirectionalChunk", "BidirectionalWindow", "BlockSparse", "Blocks", "Chunk", "Compressed",
-    "Full", "GridWindow", "Probe", "Rule", "Span", "Sum", "TopK", "Video", "Window",
+    "Full", "GridWindow", "Lagged", "Probe", "Rule", "Span", "Sum", "TopK", "Video", "Window",
 ]  # fmt: skip
 
 
@@ -157,6 +157,22 @@ class Window(Span):
             return (2 * n - reach) * reach
         exact = reach * (reach + 1) // 2 + (n - reach) * reach
         return exact if rule == "exact" else 2 * exact - n * (n == reach)
+
+
+@dataclass(frozen=True, slots=True)
+class Lagged(Span):
+    """Each query reads what stands `lag` tokens back or further, the first token at least.
+
+    dense n*n; exact sum over i of max(i - lag, 1) = m(m+1)/2 + n - m with m = n - min(n, lag).
+    """
+
+    lag: int
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        if rule != "exact":
+            return n * n
+        reach = n - minimum(n, self.lag)
+        return reach * (reach + 1) // 2 + n - reach
 
 
 @dataclass(frozen=True, slots=True)
