@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flopcalc.batch import read_lengths
 from flopcalc.conventions import CONVENTIONS, Convention, get_convention
 from flopcalc.conventions.printed import printed_otherwise
 from flopcalc.conventions.words import STEPS
 from flopcalc.counting import FlopCounter, Phase
 from flopcalc.errors import InvalidBatch
-from flopcalc.estimators import describe
 from flopcalc.training import Training
-from flopcalc.tree import Node
 
 __all__ = ["Comparison", "Difference", "Row", "compare", "percent"]
 
@@ -109,19 +108,20 @@ def compare(
     >>> comparison["verl"].sentences[1]
     'verl counts the input embedding as a matmul: +1.7 %'
     """
-    tree = config if isinstance(config, Node) else describe(config)
-    model_type = getattr(tree, "model_type", None)
+    standard = CONVENTIONS[BASELINE]
+    base = FlopCounter(config, standard, phase, training)
+    model_type = getattr(base.tree, "model_type", None)
     chosen = [get_convention(convention) for convention in (CONVENTIONS if conventions is None else conventions)]
 
     def counter(convention: Convention) -> FlopCounter:
-        return FlopCounter(tree, convention, phase, training)
+        return FlopCounter(base.tree, convention, phase, training)
 
-    standard = CONVENTIONS[BASELINE]
-    base = counter(standard)
-    base_flops = base(seq_lens, images, audios)
+    read = read_lengths(seq_lens)
+    lengths = read if isinstance(read, list) else read.values  # an iterator would be empty the second time
+    base_flops = base(lengths, images, audios)
     if not base_flops:
         raise InvalidBatch("seq_lens: found no tokens, expected at least 1 to compare conventions on")
-    base_parts = base.by_kind(seq_lens, images, audios)
+    base_parts = base.by_kind(lengths, images, audios)
 
     def differences(convention: Convention) -> Iterator[Difference]:
         reached, flops, target = standard.for_model(model_type), base_flops, convention.for_model(model_type)
@@ -130,12 +130,12 @@ def compare(
             if turned is reached:
                 continue
             words, before = step.words(reached, target), flops
-            reached, flops = turned, counter(turned)(seq_lens, images, audios)
+            reached, flops = turned, counter(turned)(lengths, images, audios)
             if flops != before:
                 yield Difference(words, flops - before)
 
     def row(convention: Convention) -> Row:
-        parts = counter(convention).by_kind(seq_lens, images, audios)
+        parts = counter(convention).by_kind(lengths, images, audios)
         beyond = {kind: parts.get(kind, 0) - base_parts.get(kind, 0) for kind in {**base_parts, **parts}}
         return Row(
             convention.name,
@@ -146,8 +146,7 @@ def compare(
             printed_otherwise(convention.name, model_type or ""),
         )
 
-    tokens = sum(map(int, seq_lens))
-    return Comparison(model_type or "", len(seq_lens), tokens, phase, tuple(map(row, chosen)))
+    return Comparison(model_type or "", len(lengths), sum(map(int, lengths)), phase, tuple(map(row, chosen)))
 
 
 def percent(flops: int, of: int) -> str:

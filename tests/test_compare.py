@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,6 +95,24 @@ def test_images_and_adapters_take_part() -> None:
 def test_differences_sum_on_any_batch(lengths: list[int], name: str, phase: Any) -> None:
     for row in compare(name, lengths, phase=phase):
         assert sum(difference.flops for difference in row.differences) == row.flops - row.standard_flops
+
+
+def test_lengths_come_in_any_form() -> None:
+    totals = {
+        compare({"model_type": "llama"}, lengths, ["exact"])["exact"].flops
+        for lengths in ([7, 300], (7, 300), iter([7, 300]), np.array([7, 300]))
+    }
+    assert totals == {FlopCounter({"model_type": "llama"}, "exact")([7, 300])}
+
+
+def test_depths_of_multi_token_prediction_take_part() -> None:
+    comparison = compare({"model_type": "deepseek_v3"}, [4096], ["verl", "maxtext"], training=Training(mtp=1))
+    words = {row.convention: {difference.words for difference in row.differences} for row in comparison}
+    assert "counts no depths of multi-token prediction" in words["verl"]
+    assert {
+        "counts depths of multi-token prediction without their pass through the head",
+        "leaves out projections into depths of multi-token prediction",
+    } <= words["maxtext"]
 
 
 def test_a_convention_of_ones_own_is_compared_like_a_preset() -> None:
