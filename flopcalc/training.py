@@ -209,7 +209,7 @@ class _Flow:
             into = carried
             if name in reads:
                 origin = reads[name]
-                into = fed if origin is None else outputs[origin]
+                into = fed if origin is None else outputs.get(origin, fed)
             if isinstance(child, StreamMix):
                 self.found[_join(path, name)] = Gradient(
                     bool(carried), operands=(bool(carried), bool(fed), False, False)

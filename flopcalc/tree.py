@@ -15,7 +15,7 @@ structure only: no FLOP factor stands here (see `counting.py`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, NamedTuple, get_args
@@ -394,13 +394,18 @@ class Module(Node):
     def reading(self, *names: str, **sources: str) -> Module:
         """Say what feeds some children: `names` read the module's own input alone (query, key and
         value; gate and up), a keyword names the one earlier child that a child reads
-        (`q_norm="q_proj"`)."""
+        (`q_norm="q_proj"`). One that this module lacks lets the own input through."""
         reads: dict[str, str | None] = {**dict(self.reads), **dict.fromkeys(names), **sources}
         return self._copy(reads=tuple(reads.items()))
 
     def holding(self, **children: Node) -> Module:
         """With more children, behind those that are there."""
         return self._copy(children=(*self.children, *children.items()))
+
+    def replacing(self, **others: Mapping[str, Node]) -> Module:
+        """With other children in the place of the one that a keyword names."""
+        kept = ((others[name].items() if name in others else [(name, child)]) for name, child in self.children)
+        return self._copy(children=tuple(child for children in kept for child in children))
 
     def of_type(self, model_type: str) -> Module:
         return self._copy(model_type=model_type)

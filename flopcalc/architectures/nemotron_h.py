@@ -81,7 +81,7 @@ def latent_moe(c: NemotronHConfig) -> Module:
         ),
         fc2_latent_proj=Linear(latent, hidden, c.mlp_bias) if c.moe_latent_size else None,
         shared_experts=plain_mlp(hidden, c.moe_shared_expert_intermediate_size or c.intermediate_size, bias=c.mlp_bias),
-    ).reading("gate", "fc1_latent_proj", "shared_experts", fc2_latent_proj="experts")
+    ).reading("gate", "fc1_latent_proj", "shared_experts", experts="fc1_latent_proj")
 
 
 def mixer(c: NemotronHConfig, kind: str) -> Module:
