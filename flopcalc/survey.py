@@ -83,7 +83,7 @@ def _finding(result: Verification) -> Finding:
 def shallow(schema: type[Schema], fields: dict[str, Any]) -> dict[str, Any]:
     """The config cut to its first layers, as many as show each kind of layer; in nested configs too."""
     cut = dict(fields)
-    for name, inner in nested(schema).items():
+    for name, inner in nested(schema, fields).items():
         cut[name] = shallow(inner, cut.get(name) or {})
     try:
         read = schema.read("shallow", cut)
@@ -106,11 +106,14 @@ def shallow(schema: type[Schema], fields: dict[str, Any]) -> dict[str, Any]:
     return shorter
 
 
-def nested(schema: type[Schema]) -> dict[str, type[Schema]]:
-    """Fields of a schema that hold a config of their own."""
+def nested(schema: type[Schema], fields: Mapping[str, Any]) -> dict[str, type[Schema]]:
+    """Fields of a schema that hold a config of their own; the type of one may stand in `fields`."""
     found = {}
     for name, field in schema.model_fields.items():
         for annotation in (field.annotation, *get_args(field.annotation)):
             if isinstance(annotation, type) and issubclass(annotation, Schema):
                 found[name] = annotation
+    if Schema in found.values():
+        read = schema.read("nested", fields)
+        found = {name: type(getattr(read, name)) for name in found}
     return found

@@ -56,7 +56,7 @@ def alterations(schema: type[Schema], base: Fields) -> Iterator[tuple[str, Field
 def change(schema: type[Schema], fields: Fields, alter: Callable[[Schema, Fields], Fields]) -> Fields:
     """The config with one alteration, in its nested text config too."""
     changed = dict(fields)
-    for name, inner in nested(schema).items():
+    for name, inner in nested(schema, changed).items():
         if "text" in name:
             changed[name] = change(inner, changed.get(name) or {}, alter)
     try:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from flopcalc.architectures.blocks import Nested, attention, backbone, causal_lm, each, mlp, multimodal_lm, part
+from flopcalc.architectures.blocks import Nested, Part, attention, backbone, causal_lm, each, mlp, multimodal_lm, part
 from flopcalc.architectures.gemma2 import Gemma, sandwich_layer
-from flopcalc.config import Schema, Size, legacy
+from flopcalc.config import Size, legacy
 from flopcalc.estimators import register
 from flopcalc.spans import Bidirectional, BidirectionalWindow, Span
 from flopcalc.tree import Layers, Module, Norm, Stream, Weight
@@ -44,13 +44,13 @@ class Gemma3Config(Nested):
 
     tie_word_embeddings: bool = True
     text_config: Gemma3TextConfig = Field(default_factory=Gemma3TextConfig)
-    vision_config: Schema
+    vision_config: Part
     mm_tokens_per_image: Size = 256
 
     @property
     def pooling(self) -> int:
         """How many patches make one token; one where images are too small to be pooled."""
-        side = self.vision_config.image_size // self.vision_config.patch_size
+        side: int = self.vision_config.image_size // self.vision_config.patch_size
         return max(side // isqrt(self.mm_tokens_per_image), 1) ** 2
 
 

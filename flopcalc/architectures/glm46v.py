@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flopcalc.architectures.blocks import Nested, multimodal_lm, part
-from flopcalc.config import Schema
+from flopcalc.architectures.blocks import Nested, Part, multimodal_lm, part
 from flopcalc.estimators import register
 from flopcalc.tree import Module
 
@@ -16,7 +15,7 @@ class Glm46VConfig(Nested):
         "vision_config": {"model_type": "glm4v_vision"},
     }
 
-    vision_config: Schema
+    vision_config: Part
 
 
 @register("glm46v", Glm46VConfig)

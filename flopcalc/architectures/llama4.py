@@ -85,8 +85,8 @@ class Llama4Config(Multimodal):
     vision_config: Llama4VisionConfig = Field(default_factory=Llama4VisionConfig)
 
 
-@register("llama4_text", Llama4TextConfig)
-def llama4_text(c: Llama4TextConfig, under: str = "") -> Module:
+def language_model(c: Llama4TextConfig, under: str = "") -> Module:
+    """The causal LM, whose parameters' names may begin with those of a model that it is `under`."""
     hidden, num_experts = c.hidden_size, c.num_local_experts
     sparse_mlp = Module(
         router=Linear(hidden, num_experts, kind="router"),
@@ -106,6 +106,11 @@ def llama4_text(c: Llama4TextConfig, under: str = "") -> Module:
     layers = each(layer, ((kind, i in c.moe_layers) for i, kind in enumerate(c.layer_types)))
     tied_to = f"{under}model.embed_tokens.weight" if c.tie_word_embeddings else None
     return Module(model=backbone(c, layers), lm_head=lm_head(c, tied_to))
+
+
+@register("llama4_text", Llama4TextConfig)
+def llama4_text(c: Llama4TextConfig) -> Module:
+    return language_model(c)
 
 
 def tower(c: Llama4VisionConfig) -> Module:
@@ -139,5 +144,5 @@ def llama4(c: Llama4Config) -> Module:
     return Module(
         vision_model=tower(vision),
         multi_modal_projector=Module(linear_1=Linear(vision.vision_output_dim, text.hidden_size)).on(vision.shuffled),
-        language_model=llama4_text(text, under="language_model."),
+        language_model=language_model(text, under="language_model."),
     )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-from flopcalc.architectures.blocks import Nested, multimodal_lm, part
+from flopcalc.architectures.blocks import Nested, Part, multimodal_lm, part
 from flopcalc.architectures.towers import PATCHES, FeatureLayers, two_linears
-from flopcalc.config import Schema
 from flopcalc.estimators import register
 from flopcalc.tree import Module
 
@@ -25,7 +24,7 @@ CLIP_LARGE = {
 class LlavaConfig(Nested, FeatureLayers):
     part_defaults: ClassVar = {"text_config": {"model_type": "llama"}, "vision_config": CLIP_LARGE}
 
-    vision_config: Schema
+    vision_config: Part
     vision_feature_layer: int | list[int] = -2
     vision_feature_select_strategy: Literal["default", "full"] = "default"
     multimodal_projector_bias: bool = True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flopcalc.architectures.blocks import Nested, multimodal_lm, part
+from flopcalc.architectures.blocks import Nested, Part, multimodal_lm, part
 from flopcalc.architectures.towers import FeatureLayers, alone, merged, two_linears
-from flopcalc.config import Schema, Size
+from flopcalc.config import Size
 from flopcalc.estimators import register
 from flopcalc.tree import Linear, Module, Norm
 
@@ -30,7 +30,7 @@ class Mistral3Config(Nested, FeatureLayers):
     }
 
     tie_word_embeddings: bool = True
-    vision_config: Schema
+    vision_config: Part
     spatial_merge_size: Size = 2
     multimodal_projector_bias: bool = False
 
