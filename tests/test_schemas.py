@@ -29,6 +29,8 @@ def differences(ours: Schema, theirs: Any, path: str = "") -> Iterator[str]:
     for name, field in type(ours).model_fields.items():
         if field.exclude:  # a legacy key, which the class turns into other fields and forgets
             continue
+        if path and name == "tie_word_embeddings":
+            continue  # the whole config's own decides
         mine, real = getattr(ours, name), getattr(theirs, name, None)
         if isinstance(mine, Schema):
             yield from differences(mine, real, f"{path}{name}.")

@@ -16,7 +16,7 @@ from flopcalc.architectures.blocks import (
 )
 from flopcalc.architectures.glm4 import Glm4MoeConfig, glm4_moe_layers
 from flopcalc.architectures.towers import PATCHES, PatchTower, alone, merged, patch_embed, qkv_attention
-from flopcalc.config import Count, Size
+from flopcalc.config import Count, Size, legacy
 from flopcalc.estimators import register, register_part
 from flopcalc.spans import Bidirectional, Full
 from flopcalc.tree import Conv, Embedding, LayerNorm, Layers, Linear, Module, Norm
@@ -36,6 +36,7 @@ class Glm4vTextConfig(Decoder):
 class Glm4vMoeTextConfig(Glm4MoeConfig):
     vocab_size: Size = 151424
     attention_bias: bool = True
+    use_qk_norm: bool = legacy(False)
 
     def derive(self) -> None:
         self.use_qk_norm = False  # the model has none

@@ -11,7 +11,7 @@ from flopcalc.architectures.qwen2_5_omni import AudioEncoder, audio_layers, of_t
 from flopcalc.architectures.qwen3 import Qwen3MoeConfig, qwen3_moe_layers
 from flopcalc.architectures.qwen3_vl import DeepstackVisionConfig
 from flopcalc.architectures.towers import alone, qwen3_tower, two_layer_merger
-from flopcalc.config import Count, Size, aliases
+from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
 from flopcalc.tree import Conv, LayerNorm, Layers, Linear, Module, Stream
 
@@ -22,6 +22,8 @@ class OmniMoeTextConfig(Qwen3MoeConfig):
     num_hidden_layers: Count = 28
     num_attention_heads: Size = 28
     num_experts: Count = aliases("num_experts", "num_local_experts", default=128)
+    use_sliding_window: bool = legacy(False)
+    sliding_window: Count | None = legacy()
 
     def derive(self) -> None:
         self.use_sliding_window = False  # the model knows full attention alone

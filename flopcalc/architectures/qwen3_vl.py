@@ -7,12 +7,17 @@ from pydantic import Field
 from flopcalc.architectures.blocks import Multimodal, backbone, multimodal_lm
 from flopcalc.architectures.qwen3 import Qwen3Config, Qwen3MoeConfig, qwen3_layers, qwen3_moe_layers
 from flopcalc.architectures.towers import Qwen3VisionConfig, patch_merger, qwen3_tower
-from flopcalc.config import Count, Size, aliases
+from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
 from flopcalc.tree import Layers, Module
 
 
 class Qwen3VLTextConfig(Qwen3Config):
+    use_sliding_window: bool = legacy(False)
+    sliding_window: Count | None = legacy()
+    max_window_layers: Count = legacy(28)
+    layer_types: list[str] | None = legacy()
+
     def derive(self) -> None:
         self.layer_types = self.sliding_window = None  # the model knows full attention alone
         super().derive()
@@ -25,6 +30,8 @@ class Qwen3VLMoeTextConfig(Qwen3MoeConfig):
     moe_intermediate_size: Size = 1408
     num_experts: Count = aliases("num_experts", "num_local_experts", default=60)
     num_experts_per_tok: Size = 4
+    use_sliding_window: bool = legacy(False)
+    sliding_window: Count | None = legacy()
 
     def derive(self) -> None:
         self.use_sliding_window = False
