@@ -163,7 +163,8 @@ def _key_by_key(convention: Convention) -> Convention:
 
 
 def _costs(counter: FlopCounter, *, cached: bool) -> _Costs:
-    exact = FlopCounter(counter.tree, _key_by_key(counter.convention), "forward", counter.training)
+    rules = counter.convention.for_model(getattr(counter.tree, "model_type", None))
+    exact = FlopCounter(counter.tree, _key_by_key(rules), "forward", counter.training)
     found = [term for term in counter.terms() if _generates(term)]
     if cached and any(isinstance(term.span, (Bidirectional, BidirectionalWindow)) for term in found):
         raise InvalidOption("generation: this model reads its text in both directions, so nothing of it can be cached")
