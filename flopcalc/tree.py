@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from flopcalc.spans import Span
 
@@ -30,6 +30,7 @@ __all__ = [
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
+M = TypeVar("M", bound="Module")
 
 Kind = Literal[
     "linear",  # projections
@@ -382,7 +383,7 @@ class Module(Node):
         present = tuple((name, child) for name, child in children.items() if child is not None)
         object.__setattr__(self, "children", present)
 
-    def _copy(self, **changes: object) -> Module:
+    def _copy(self: M, **changes: object) -> M:
         copy = object.__new__(type(self))
         for name, value in {**vars(self), **changes}.items():
             object.__setattr__(copy, name, value)
