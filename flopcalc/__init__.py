@@ -27,6 +27,7 @@ from flopcalc.training import Training
 
 if TYPE_CHECKING:
     from flopcalc.comparison import compare
+    from flopcalc.generation import decode_flops, prefill_flops, rollout_flops
     from flopcalc.hardware import Peak, peak_flops, register_device, resolve_peak
     from flopcalc.lengths import Documents, document_lengths
     from flopcalc.mfu import MfuMeter
@@ -55,15 +56,18 @@ __all__ = [
     "UnsupportedModel",
     "balance",
     "compare",
+    "decode_flops",
     "describe",
     "document_lengths",
     "estimate_flops",
     "is_supported",
     "pack",
     "peak_flops",
+    "prefill_flops",
     "register",
     "register_device",
     "resolve_peak",
+    "rollout_flops",
     "supported_model_types",
 ]
 
@@ -73,11 +77,14 @@ _LAZY = {
     "Peak": "flopcalc.hardware",
     "balance": "flopcalc.packing",
     "compare": "flopcalc.comparison",
+    "decode_flops": "flopcalc.generation",
     "document_lengths": "flopcalc.lengths",
     "pack": "flopcalc.packing",
     "peak_flops": "flopcalc.hardware",
+    "prefill_flops": "flopcalc.generation",
     "register_device": "flopcalc.hardware",
     "resolve_peak": "flopcalc.hardware",
+    "rollout_flops": "flopcalc.generation",
 }
 """What is imported when it is first asked for: name -> module."""
 
