@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from flopcalc import FlopCounter, InvalidBatch, describe
-from flopcalc.tree import MATMUL_KINDS
+from flopcalc import FlopCounter, InvalidBatch, InvalidConfig, UnsupportedModel, describe
+from flopcalc.tree import MATMUL_KINDS, Linear, Module, Stream
 from flopcalc.verify import EAGER, operator_flops
 
 TEXT = {
@@ -335,3 +335,52 @@ def test_windows_need_the_grid() -> None:
 def test_bad_images_are_named(images: Any) -> None:
     with pytest.raises(InvalidBatch, match="images"):
         FlopCounter("Qwen/Qwen3-VL-8B-Instruct")([10], images=images)
+
+
+def test_tokens_of_a_stream() -> None:
+    halves = Stream("audio", every=2, pad=1)  # a padded convolution rounds up
+    assert [halves.tokens(n) for n in (0, 1, 2, 5)] == [0, 1, 1, 3]
+    chunked = Stream("audio", every=8, pad=7, chunk=100)  # 13 tokens of each 100 frames, 3 of the last 17
+    assert [chunked.tokens(n) for n in (17, 100, 200, 217)] == [3, 13, 26, 29]
+    assert Stream("audio", every=2, rows=64).tokens(10) == 5 * 64
+    assert Stream("image", every=4, extra=1).tokens(64) == 17
+    assert Stream("image", rows=0, extra=1).tokens(64) == 1
+
+
+def test_what_never_runs_costs_nothing_and_has_parameters() -> None:
+    layer = Module(up=Linear(8, 16), inner=Module(down=Linear(16, 8)).on(Stream("image")))
+    tree = Module(runs=layer, idle=layer.never_run())
+    assert tree.num_params() == 2 * 256
+    assert FlopCounter(tree, phase="forward")([10], images=[3]) == 2 * (128 * 10 + 128 * 3)
+
+
+def test_frames_that_are_pooled_leave_as_one() -> None:
+    tree = Module(each=Module(up=Linear(8, 8)), pooled=Module(up=Linear(8, 8)).on(Stream("image", pooled=True)))
+    counter = FlopCounter(tree.on(Stream("image")), phase="forward")
+    assert counter([], images=[(5, 2, 3)]) == 2 * 64 * (5 * 6 + 6)
+
+
+@pytest.mark.parametrize("model_type", ["qwen2_5_omni", "qwen3_omni_moe"])
+def test_an_omni_model_counts_as_its_thinker(model_type: str) -> None:
+    thinker = {key: value for key, value in whole(f"{model_type}_thinker").items() if key != "model_type"}
+    omni, alone = {"model_type": model_type, "thinker_config": thinker}, whole(f"{model_type}_thinker")
+    batch = {"seq_lens": [50], "images": [(1, 4, 4)], "audios": [300]}
+    assert FlopCounter(omni)(**batch) == FlopCounter(alone)(**batch)
+    assert list(describe(omni).parameters()) == list(describe(alone).parameters())
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "named"),
+    [
+        ({"text_config": {"model_type": "nonsense"}}, UnsupportedModel, "'nonsense'"),
+        ({"vision_config": {"model_type": "dinov2"}}, UnsupportedModel, "'dinov2'"),
+        ({"vision_config": {"model_type": "llama"}}, InvalidConfig, "vision_config: found a llama"),
+        ({"text_config": {"model_type": "clip_vision_model"}}, InvalidConfig, "text_config: found a clip_vision_model"),
+        ({"text_config": {"hidden_size": "x"}}, InvalidConfig, r"\(text_config\) config: hidden_size"),
+        ({"vision_config": 3}, InvalidConfig, "vision_config: found 3"),
+        ({"vision_feature_layer": -99}, InvalidConfig, "vision_feature_layer: found -99"),
+    ],
+)
+def test_a_part_that_does_not_fit_is_named(fields: dict[str, Any], error: type[Exception], named: str) -> None:
+    with pytest.raises(error, match=named):
+        describe({"model_type": "llava", **fields})

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from flopcalc.architectures.blocks import Nested, Part, attention, backbone, causal_lm, each, mlp, multimodal_lm, part
 from flopcalc.architectures.gemma2 import Gemma, sandwich_layer
+from flopcalc.architectures.towers import check_vit
 from flopcalc.config import Size, legacy
 from flopcalc.estimators import register
 from flopcalc.spans import Bidirectional, BidirectionalWindow, Span
@@ -46,6 +47,10 @@ class Gemma3Config(Nested):
     text_config: Gemma3TextConfig = Field(default_factory=Gemma3TextConfig)
     vision_config: Part
     mm_tokens_per_image: Size = 256
+
+    def derive(self) -> None:
+        super().derive()
+        check_vit(self.vision_config)
 
     @property
     def pooling(self) -> int:

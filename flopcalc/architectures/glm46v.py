@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from flopcalc.architectures.blocks import Nested, Part, multimodal_lm, part
+from flopcalc.architectures.towers import PatchTower
 from flopcalc.estimators import register
 from flopcalc.tree import Module
 
@@ -16,6 +17,11 @@ class Glm46VConfig(Nested):
     }
 
     vision_config: Part
+
+    def derive(self) -> None:
+        super().derive()
+        if not isinstance(self.vision_config, PatchTower):
+            raise ValueError(f"vision_config: found a {self.vision_config.read_as}, expected a tower of patches")
 
 
 @register("glm46v", Glm46VConfig)

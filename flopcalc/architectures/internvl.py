@@ -52,7 +52,7 @@ class InternVLConfig(Nested, FeatureLayers):
 
     def derive(self) -> None:
         super().derive()
-        self.layers_read(self.vision_config.num_hidden_layers)
+        self.layers_read(self.vision_config)
 
     @property
     def merge(self) -> int:
@@ -104,5 +104,5 @@ def internvl(c: InternVLConfig) -> Module:
     vision, out = c.vision_config, c.text_config.hidden_size
     read = c.merge * vision.hidden_size
     projector = two_linears(read, out, layer_norm=LayerNorm(read)).on(Stream("image", every=c.merge))
-    visual = tower(vision, c.layers_read(vision.num_hidden_layers))
+    visual = tower(vision, c.layers_read(vision))
     return multimodal_lm(c, part(c.text_config), vision_tower=visual, multi_modal_projector=projector)

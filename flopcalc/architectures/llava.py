@@ -32,12 +32,12 @@ class LlavaConfig(Nested, FeatureLayers):
     def derive(self) -> None:
         super().derive()
         self.tie_word_embeddings = self.tie_word_embeddings or getattr(self.text_config, "tie_word_embeddings", False)
-        self.layers_read(self.vision_config.num_hidden_layers)
+        self.layers_read(self.vision_config)
 
 
 @register("llava", LlavaConfig)
 def llava(c: LlavaConfig) -> Module:
-    tower = part(c.vision_config, read=c.layers_read(c.vision_config.num_hidden_layers))
+    tower = part(c.vision_config, read=c.layers_read(c.vision_config))
     stream = tower.stream or PATCHES
     if c.vision_feature_select_strategy == "default":  # the first token is not read
         stream = replace(stream, extra=stream.extra - 1)

@@ -36,13 +36,13 @@ class Mistral3Config(Nested, FeatureLayers):
 
     def derive(self) -> None:
         super().derive()
-        self.layers_read(self.vision_config.num_hidden_layers)
+        self.layers_read(self.vision_config)
 
 
 @register("mistral3", Mistral3Config)
 def mistral3(c: Mistral3Config) -> Module:
     width, out = c.vision_config.hidden_size, c.text_config.hidden_size
-    tower = part(c.vision_config, read=c.layers_read(c.vision_config.num_hidden_layers))
+    tower = part(c.vision_config, read=c.layers_read(c.vision_config))
     projector = two_linears(
         c.num_features * width,
         out,

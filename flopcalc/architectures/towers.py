@@ -17,6 +17,7 @@ __all__ = [
     "PatchTower",
     "ViT",
     "alone",
+    "check_vit",
     "encoder_layers",
     "merged",
     "patch_embed",
@@ -50,6 +51,12 @@ class ViT(Schema):
         return (self.image_size // self.patch_size) ** 2
 
 
+def check_vit(vision: Any) -> None:
+    """ValueError where a vision_config is that of a tower of another make, or of no tower."""
+    if not hasattr(vision, "num_channels"):
+        raise ValueError(f"vision_config: found a {vision.read_as}, expected a tower that takes whole images")
+
+
 class FeatureLayers(Schema):
     """Which layers of a tower the language model reads: numbers of hidden states, that of the
     embeddings being 0, or those from the end."""
@@ -60,8 +67,10 @@ class FeatureLayers(Schema):
     def num_features(self) -> int:
         return len(self.vision_feature_layer) if isinstance(self.vision_feature_layer, list) else 1
 
-    def layers_read(self, depth: int) -> int:
+    def layers_read(self, vision: Any) -> int:
         """How many layers of the tower lead to what is read. ValueError where there is no such layer."""
+        check_vit(vision)
+        depth = vision.num_hidden_layers
         chosen = self.vision_feature_layer
         states = chosen if isinstance(chosen, list) else [chosen]
         for state in states:
