@@ -53,6 +53,8 @@ _PLAIN_MASK = ("bloom", "openai-gpt", "prophetnet", "xlm", "xlnet")
 """Types that widen a mask of one row themselves, or build position biases from it, as ALiBi does."""
 _SCANS = (Mamba, ChannelScan)
 """Recurrences that transformers runs token by token in Python."""
+_FLOAT32 = ("xlstm",)
+"""Types whose eager code multiplies a float32 state by the activations."""
 
 
 class FlopComparison(NamedTuple):
@@ -120,7 +122,7 @@ def verify(config: Any, lengths: Sequence[int] | None = None) -> Verification:
 
 
 def build_real_model(model_type: str, fields: dict[str, Any]) -> Any:
-    """The transformers model of a config on the meta device, bf16, eager attention. Types with
+    """The transformers model of a config on the meta device, bf16 where that runs, eager attention. Types with
     towers give the whole model, others the causal LM."""
     try:
         import torch
@@ -137,9 +139,10 @@ def build_real_model(model_type: str, fields: dict[str, Any]) -> Any:
         with warnings.catch_warnings(), torch.device("meta"):
             warnings.simplefilter("ignore")
             config = AutoConfig.for_model(model_type, **kept)
-            model = factory.from_config(config, dtype=torch.bfloat16, attn_implementation="eager").eval()
+            dtype = torch.float32 if model_type in _FLOAT32 else torch.bfloat16
+            model = factory.from_config(config, dtype=dtype, attn_implementation="eager").eval()
             if any(parameter.device.type != "meta" for parameter in model.parameters()):  # of a legacy constructor
-                model = model.to(device="meta", dtype=torch.bfloat16)
+                model = model.to(device="meta", dtype=dtype)
             return model
     except Exception as error:
         raise FlopcalcError(f"{model_type}: transformers cannot build this config on meta: {error}") from error
@@ -191,7 +194,8 @@ def operator_flops(tree: Node, module: Any, run: Callable[[], Any], path: str = 
     weights = mixers = 0
     for name, operator, flops in _run_counted(module, run):
         place = ".".join(filter(None, (path, name)))
-        if "rotary" in place or ("convolution" in operator and place not in owners):  # depthwise: no matrix
+        depthwise = "convolution" in operator and (place not in owners or place in recurrent)
+        if "rotary" in place or depthwise:  # no matrix
             continue
         if place in scorers:  # by mm where it scores one query at a time
             mixers += flops
@@ -213,8 +217,8 @@ def _run_counted(module: Any, run: Callable[[], Any]) -> Iterator[tuple[str, str
         return 2 * rows[0] * rows[1] * weight[-1]  # type: ignore[no-any-return]
 
     def bmm(left: Any, right: Any, *_: Any, **__: Any) -> int:
-        one_row = left[1] == 1  # a weighted sum, not a product of matrices
-        return 0 if one_row else 2 * left[0] * left[1] * left[2] * right[2]
+        vector = left[1] == 1 or right[2] == 1  # a weighted sum or a read-out, no product of matrices
+        return 0 if vector else 2 * left[0] * left[1] * left[2] * right[2]
 
     formulas = {torch.ops.aten._grouped_mm: grouped_mm, torch.ops.aten.bmm: bmm}
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
