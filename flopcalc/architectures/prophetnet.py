@@ -52,7 +52,7 @@ def prophetnet(c: ProphetNetConfig) -> Module:
     words = "prophetnet.word_embeddings.weight" if c.tie_word_embeddings else None
     return Module(
         prophetnet=Module(
-            word_embeddings=Embedding(c.vocab_size, hidden),
+            word_embeddings=Embedding(c.vocab_size, hidden, kind="lookup"),  # the decoder has its own place for it
             decoder=Module(
                 word_embeddings=Embedding(c.vocab_size, hidden, words),
                 position_embeddings=Embedding(c.max_position_embeddings, hidden, kind="lookup"),
