@@ -40,9 +40,7 @@ SHOWN_AS: dict[Kind, Kind] = {
 def counted_params(visit: Visit, tensor: Tensor, convention: Convention) -> int:
     """The parameters of a tensor that each token multiplies through, as a convention has it."""
     numel, kind = prod(tensor.shape), tensor.kind
-    if kind not in convention.weights:
-        return 0
-    if tensor.tied_to is not None and (kind == "embedding" or (kind == "head" and not convention.tied_head)):
+    if kind not in convention.weights or (kind == "head" and tensor.tied_to is not None and not convention.tied_head):
         return 0
     if kind == "head" and convention.mtp == "layer" and _in_mtp(visit):
         return 0

@@ -23,7 +23,7 @@ from flopcalc import (
     supported_model_types,
 )
 from flopcalc.conventions.words import STEPS
-from flopcalc.tree import Kind, Tensor, walk
+from flopcalc.tree import Kind, walk
 
 PUBLISHED = facts.folder("registry") / "published"
 VERL = json.loads((PUBLISHED / "verl_expected.json").read_text(encoding="utf-8"))["cases"]
@@ -404,10 +404,6 @@ def test_a_knob_that_does_not_exist_or_fit_is_named() -> None:
         CONVENTIONS["verl"].changed(overrides={"llama": {"window": "open"}})
 
 
-def is_vocabulary(tensor: Tensor) -> bool:
-    return tensor.kind == "embedding" and tensor.tied_to is None
-
-
 def test_the_vocabularys_embedding_is_one_of_its_kind() -> None:
     """Counters that price it as a matmul price no other table so."""
     defaults = [{"model_type": model_type} for model_type in supported_model_types()]
@@ -416,7 +412,7 @@ def test_the_vocabularys_embedding_is_one_of_its_kind() -> None:
             tree = describe(config)
         except InvalidConfig:  # a class whose defaults are no model
             continue
-        tables = [visit.path for visit in walk(tree) for tensor in visit.tensors if is_vocabulary(tensor)]
+        tables = [visit.path for visit in walk(tree) for tensor in visit.tensors if tensor.kind == "embedding"]
         assert len(tables) == 1, (config, tables)
 
 
