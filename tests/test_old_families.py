@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from flopcalc import FlopCounter, InvalidConfig, describe
 from flopcalc.spans import BlockSparse
-from flopcalc.verify import EAGER, build_real_model, operator_flops
+from flopcalc.tree import MATMUL_KINDS
+from flopcalc.verify import EAGER, build_real_model, compare_parameters, operator_flops
 
 BIG_BIRD = {
     "hidden_size": 32,
@@ -71,3 +74,78 @@ def test_a_token_passes_through_the_adapter_of_one_language() -> None:
     assert FlopCounter(three)([7]) == FlopCounter(one)([7])
     with pytest.raises(InvalidConfig, match="default_language"):
         describe(three | {"default_language": "d"})
+
+
+def equal_to_real(config: dict[str, Any], model: Any, run: Callable[[int], Any], lengths: tuple[int, ...]) -> None:
+    """Parameter tables, and forward FLOPs of weights and mixers, of a model built by hand."""
+    tree = describe(config)
+    assert compare_parameters(tree, model) == ([], [])
+    for tokens in lengths:
+        by_kind = FlopCounter(tree, EAGER, "forward").breakdown([tokens]).by_kind()
+        weights = sum(flops for kind, flops in by_kind.items() if kind in MATMUL_KINDS)
+        seen = operator_flops(tree, model, partial(run, tokens))
+        assert (weights, sum(by_kind.values()) - weights) == seen
+
+
+@pytest.mark.parametrize("model_type", ["musicgen", "musicgen_melody"])
+def test_musicgen_equals_the_class_of_its_decoder(model_type: str) -> None:
+    import torch
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    decoder = {"num_hidden_layers": 2, "hidden_size": 64, "ffn_dim": 100, "num_codebooks": 3, "num_attention_heads": 4}
+    whole = AutoConfig.for_model(model_type, decoder=decoder)
+    with torch.device("meta"):
+        model = MODEL_FOR_CAUSAL_LM_MAPPING[type(whole)]._from_config(whole.decoder, attn_implementation="eager")
+
+    def run(tokens: int) -> Any:
+        return model.eval()(torch.zeros(3, tokens, dtype=torch.long, device="meta"), use_cache=False)
+
+    equal_to_real({"model_type": model_type, "decoder": decoder}, model, run, (48, 131))
+
+
+@pytest.mark.parametrize("extra", [{}, {"causal": True, "n_langs": 3}, {"tie_word_embeddings": False}])
+def test_xlm_equals_the_real_model_on_the_cpu(extra: dict[str, Any]) -> None:
+    import torch
+    from transformers import XLMConfig, XLMWithLMHeadModel
+
+    fields = {"emb_dim": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 100} | extra
+    model = XLMWithLMHeadModel(XLMConfig(**fields)).eval()
+    equal_to_real({"model_type": "xlm"} | fields, model, lambda tokens: model(torch.full((1, tokens), 5)), (7, 20))
+
+
+def test_xlm_by_hand() -> None:
+    # 2 layers of 4 squares and 2 matrices of 4 squares each, and the head; 12 layers would be 6 times as much
+    config = {"model_type": "xlm", "emb_dim": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 100}
+    forward = FlopCounter(config, "matmul-dense", "forward")([5])
+    assert forward == 2 * 5 * (2 * 12 * 32 * 32 + 32 * 100) + 2 * 4 * 32 * 5 * 5
+
+
+def test_git_reads_all_vectors_of_its_tower() -> None:
+    import torch
+
+    vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    fields = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+    fields |= {"vision_config": vision | {"image_size": 64, "patch_size": 16}}
+    model = build_real_model("git", fields)
+    pixels = torch.zeros(1, 3, 64, 64, dtype=torch.bfloat16, device="meta")
+    ids = torch.zeros(1, 20, dtype=torch.long, device="meta")
+    tree = describe({"model_type": "git"} | fields)
+    seen = operator_flops(tree, model, lambda: model(ids, pixel_values=pixels, use_cache=False))
+    # 16 patches and a class token stand before the text; the head works on all
+    breakdown = FlopCounter(tree, EAGER, "forward").breakdown([17 + 20], images=[16])
+    assert sum(breakdown.by_kind().values()) == sum(seen)
+
+
+def test_streams_that_predict_read_the_main_stream_and_themselves() -> None:
+    config = {"model_type": "prophetnet", "num_decoder_layers": 1, "ngram": 3}
+    exact = FlopCounter(config, "exact", "forward").breakdown([4]).by_kind()["attention"]
+    # main 1+2+3+4 pairs; the streams the same, 1+1+2+3 and 1+1+1+2, and 4 of their own each
+    assert exact == 2 * 2 * 1024 * (10 + (10 + 4) + (7 + 4) + (5 + 4))
+
+
+def test_a_prompt_stands_before_each_document_of_cpmant() -> None:
+    config = {"model_type": "cpmant", "num_hidden_layers": 1}
+    counter = FlopCounter(config, "matmul-dense", "forward")
+    layer = 2 * (4 * 4096 * 4096 + 3 * 4096 * 10240) * (10 + 32)
+    assert counter([10]) == layer + 2 * 2 * 4096 * 42 * 42 + 2 * 4096 * 30720 * 10

@@ -16,24 +16,42 @@ POST_NORM = frozenset({"attention.output.LayerNorm", "output.LayerNorm"})
 FIRST_TOKEN = Stream(rows=0, extra=1)
 
 
-class BertConfig(Stack):
+class BertStack(Stack):
+    """Fields of a stack of BERT's layers, causal and without cross-attention."""
+
     vocab_size: Size = 30522
     hidden_size: Size = 768
     intermediate_size: Size = 3072
     num_hidden_layers: Count = 12
     num_attention_heads: Size = 12
     max_position_embeddings: Size = 512
-    is_decoder: bool = False
-    add_cross_attention: bool = False
     tie_word_embeddings: bool = True
 
     def derive(self) -> None:
         check_multiple("hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
+
+    def span(self) -> Span:
+        return Full()
+
+    def crosses(self) -> bool:
+        """Whether the layers have cross-attention."""
+        return False
+
+
+class BertConfig(BertStack):
+    is_decoder: bool = False
+    add_cross_attention: bool = False
+
+    def derive(self) -> None:
+        super().derive()
         if self.add_cross_attention and not self.is_decoder:
             raise ValueError("add_cross_attention: found True, expected False where is_decoder is False")
 
     def span(self) -> Span:
         return Full() if self.is_decoder else Bidirectional()
+
+    def crosses(self) -> bool:
+        return self.add_cross_attention
 
 
 class SegmentedConfig(BertConfig):
@@ -43,7 +61,7 @@ class SegmentedConfig(BertConfig):
 
 
 def bert_layer(
-    c: BertConfig,
+    c: BertStack,
     span: Span | None = None,
     *,
     norms: frozenset[str] = POST_NORM,
@@ -70,7 +88,7 @@ def bert_layer(
 
     return Module(
         attention=attention(span or c.span()),
-        crossattention=attention(Full()).never_run() if c.add_cross_attention else None,
+        crossattention=attention(Full()).never_run() if c.crosses() else None,
         ln=norm("ln"),
         LayerNorm=norm("LayerNorm"),
         intermediate=Module(
@@ -83,7 +101,7 @@ def bert_layer(
 
 
 def embeddings(
-    c: BertConfig,
+    c: BertStack,
     dim: int,
     *,
     positions: bool = True,
@@ -102,7 +120,7 @@ def embeddings(
     )
 
 
-def encoder(c: BertConfig, layer: Module) -> Module:
+def encoder(c: BertStack, layer: Module) -> Module:
     return Module(layer=Layers([layer] * c.num_hidden_layers))
 
 

@@ -3,15 +3,16 @@ one bias for each pair of segments and each distance."""
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import Stack
-from flopcalc.config import Count, Size
+from flopcalc.config import Count, Schema, Size
 from flopcalc.estimators import register
 from flopcalc.spans import Bidirectional
 from flopcalc.tree import Attention, Embedding, Layers, Linear, Module, Norm, Stream, Weight
 
 
-class CpmAntConfig(Stack):
+class CpmAntConfig(Schema):
     vocab_size: Size = 30720
+    hidden_size: Size = 4096
+    num_attention_heads: Size = 32
     num_hidden_layers: Count = 48
     dim_head: Size = 128
     dim_ff: Size = 10240

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import Stack, check_multiple, decoder_layer, each, lm_head, plain_mlp
-from flopcalc.config import Count, Size
+from flopcalc.architectures.blocks import check_multiple, decoder_layer, each, lm_head, plain_mlp
+from flopcalc.config import Count, Schema, Size
 from flopcalc.estimators import register
 from flopcalc.spans import Full
 from flopcalc.tree import Attention, Embedding, LayerNorm, Linear, Module, Weight
 
 
-class GPTNeoXJapaneseConfig(Stack):
+class GPTNeoXJapaneseConfig(Schema):
     vocab_size: Size = 32000
     hidden_size: Size = 2560
     num_hidden_layers: Count = 32
