@@ -141,16 +141,17 @@ def zamba(c: ZambaConfig) -> Module:
     hidden = c.hidden_size
     block = shared_block(c, wide_attention(c), mlp(hidden, c.intermediate_size))
     scan = Module(input_layernorm=Norm(hidden), mamba=headwise_mamba(c))
-    owner = c.layers_block_type.index("hybrid") if "hybrid" in c.layers_block_type else None
+    hybrids = [i for i, kind in enumerate(c.layers_block_type) if kind == "hybrid"]
+    owners = hybrids[:1] if c.tie_word_embeddings else hybrids  # untied, nothing is shared
 
     def layer(kind: tuple[str, bool]) -> Module:
         attends, owns = kind
         if attends != "hybrid":
             return scan
-        shared = block if owns else block.sharing(f"model.layers.{owner}.shared_transf")
+        shared = block if owns else block.sharing(f"model.layers.{hybrids[0]}.shared_transf")
         return Module(shared_transf=shared, linear=Linear(hidden, hidden), mamba_decoder=scan)
 
-    return shared_lm(c, each(layer, [(kind, i == owner) for i, kind in enumerate(c.layers_block_type)]))
+    return shared_lm(c, each(layer, [(kind, i in owners) for i, kind in enumerate(c.layers_block_type)]))
 
 
 class Zamba2Config(SharedBlockDecoder):
@@ -217,7 +218,8 @@ def zamba2(c: Zamba2Config) -> Module:
         ).reading("gate_up_proj", "gate_up_proj_adapter_list")
         shared = shared_block(c, wide_attention(c, **attends if c.use_shared_attention_adapter else {}), feed_forward)
         owner = hybrids[place % c.num_mem_blocks]
-        return shared if hybrids[place] == owner else shared.sharing(f"model.layers.{owner}.shared_transformer")
+        owns = hybrids[place] == owner or not c.tie_word_embeddings  # untied, nothing is shared
+        return shared if owns else shared.sharing(f"model.layers.{owner}.shared_transformer")
 
     def hybrid() -> Module:
         return Module(shared_transformer=block(next(places)), linear=Linear(hidden, hidden), mamba_decoder=scan)
