@@ -7,16 +7,16 @@ this raises.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from flopcalc.errors import InvalidOption
 from flopcalc.lora import Lora, ends_with, named
 from flopcalc.lora_defaults import DEFAULT_TARGETS, FUSED, MAMBA_TYPES
 from flopcalc.lora_fused import retarget
-from flopcalc.tree import Embedding, Linear, Module, Node, Tensor, Weight, WeightLeaf, walk
+from flopcalc.tree import Conv, Embedding, Linear, Module, Node, Tensor, Weight, WeightLeaf
 
-__all__ = ["Adapter", "Placement", "place"]
+__all__ = ["Adapter", "Placement", "modules", "place"]
 
 
 class Adapter(NamedTuple):
@@ -43,58 +43,86 @@ class Placement(NamedTuple):
     """Names of parameters that learn as copies of their own (`modules_to_save`), tied or not."""
 
 
+class _Parameter(NamedTuple):
+    name: str
+    path: str
+    """Of its leaf."""
+    owner: str
+    """The module that holds it."""
+    tensor: Tensor
+    transposed: bool
+    """Whether it is stored (in, out)."""
+
+
 def place(lora: Lora, tree: Node) -> Placement:
     """Put adapters on a tree as peft does on the model.
 
     Raises InvalidOption for targets, exclusions, rank patterns or modules to save that match
     nothing, and for a target that peft cannot adapt.
     """
-    given, lora = lora, as_peft_reads_it(lora, tree)
+    model_type = getattr(tree, "model_type", None) or ""
     found = dict(modules(tree))
+    parameters = list(_parameters([("", tree), *found.items()]))
+    given, lora = lora, _as_peft_reads_it(lora, model_type, found, parameters)
+
     targeted = [name for name in found if lora.targets(name) and not lora.excludes(name)]
-    adapters = {name: _on_module(lora, tree, name, found[name]) for name in targeted}
-    targeted_parameters = list(_target_parameters(lora, tree))
-    transposed = {
-        visit.path for visit in walk(tree, expand=True) if isinstance(visit.leaf, Weight) and visit.leaf.transposed
-    }
-    for leaf, owner, tensor in targeted_parameters:
-        name = _join(leaf, tensor.name)
-        if owner in adapters:
-            raise InvalidOption(f"Lora: {name} is a target parameter of a target module; expected one of the two")
-        adapters[leaf] = _on_parameter(lora, name, tensor, transposed=leaf in transposed)
-    _check_matches(given, list(found), targeted, [_join(leaf, tensor.name) for leaf, _, tensor in targeted_parameters])
-    owners = {*targeted, *(owner for _, owner, _ in targeted_parameters)}
-    return Placement(adapters, frozenset(_biases(lora, tree, owners)), frozenset(_saved(lora, tree)))
+    for name in targeted:
+        if name.rpartition(".")[2] in ("out_proj", "conv1d") and model_type in MAMBA_TYPES:
+            raise InvalidOption(f"Lora: {name}: peft refuses out_proj and conv1d of Mamba models; exclude them")
+    adapters = {name: _on_module(lora, name, found[name]) for name in targeted}
+    matched = [p for p in parameters if lora.target_parameters and named(p.name, lora.target_parameters)]
+    for parameter in matched:
+        if parameter.owner in adapters:
+            raise InvalidOption(
+                f"Lora: {parameter.name} is a target parameter of a target module; expected one of the two"
+            )
+        adapters[parameter.path] = _on_parameter(lora, parameter)
+
+    _check_matches(given, list(found), targeted, [parameter.name for parameter in matched])
+    owners = {*targeted, *(parameter.owner for parameter in matched)}
+    saved = tuple(f"{name}." for name in found if lora.saves(name))
+    return Placement(
+        adapters,
+        frozenset(p.name for p in parameters if _is_bias(p) and (lora.bias == "all" or p.owner in owners))
+        if lora.bias != "none"
+        else frozenset(),
+        frozenset(p.name for p in parameters if p.name.startswith(saved)),
+    )
 
 
-def modules(tree: Node) -> Iterator[tuple[str, Module | WeightLeaf]]:
+def modules(tree: Node, path: str = "") -> Iterator[tuple[str, Module | WeightLeaf]]:
     """(full name, node) of everything that is an `nn.Module` in the real model, the root excepted."""
     if isinstance(tree, Module):
         for name, child in tree.children:
             if isinstance(child, (Module, WeightLeaf)) and not isinstance(child, Weight):
-                yield name, child
-                yield from ((f"{name}.{inner}", node) for inner, node in modules(child))
+                yield _join(path, name), child
+                yield from modules(child, _join(path, name))
 
 
-def parameters(tree: Node) -> Iterator[tuple[str, str, Tensor]]:
-    """(path of the leaf, path of the module that owns it, tensor) of every parameter, tied ones too."""
-    for name, node in [("", tree), *modules(tree)]:
-        if isinstance(node, WeightLeaf):
-            yield from ((name, name, tensor) for tensor in node.tensors())
-        elif isinstance(node, Module):
-            bare = [(child, leaf) for child, leaf in node.children if isinstance(leaf, Weight)]
-            yield from ((_join(name, child), name, tensor) for child, leaf in bare for tensor in leaf.tensors())
+def _parameters(found: Iterable[tuple[str, Node]]) -> Iterator[_Parameter]:
+    """Every parameter of some modules, tied ones in each of their places."""
+    for owner, node in found:
+        leaves = [(owner, node)]
+        if isinstance(node, Module):
+            leaves = [(_join(owner, name), child) for name, child in node.children if isinstance(child, Weight)]
+        for path, leaf in leaves:
+            if isinstance(leaf, WeightLeaf):
+                transposed = isinstance(leaf, Weight) and leaf.transposed
+                for tensor in leaf.tensors():
+                    yield _Parameter(_join(path, tensor.name), path, owner, tensor, transposed)
 
 
 def _join(*parts: str) -> str:
     return ".".join(filter(None, parts))
 
 
-def _on_module(lora: Lora, tree: Node, name: str, node: Node) -> Adapter:
+def _is_bias(parameter: _Parameter) -> bool:
+    return parameter.name.rpartition(".")[2] == "bias"
+
+
+def _on_module(lora: Lora, name: str, node: Node) -> Adapter:
     rank = lora.rank(name)
-    leaf = name.rpartition(".")[2]
-    if leaf in ("out_proj", "conv1d") and getattr(tree, "model_type", None) in MAMBA_TYPES:
-        raise InvalidOption(f"Lora: {name}: peft refuses to adapt out_proj and conv1d of Mamba models; exclude them")
+    plain = not (lora.lora_bias or lora.use_dora)
     match node:
         case Linear(in_features, out_features):
             bias = (Tensor("lora_B.bias", (out_features,), "bias"),) if lora.lora_bias else ()
@@ -104,52 +132,38 @@ def _on_module(lora: Lora, tree: Node, name: str, node: Node) -> Adapter:
                 Tensor("lora_B.weight", (out_features, rank), "adapter"),
                 bias + magnitude,
             )
-        case Embedding(num_embeddings, dim) if not (lora.lora_bias or lora.use_dora):
+        case Embedding(num_embeddings, dim) if plain:
             return Adapter(
                 Tensor("lora_embedding_A", (rank, num_embeddings), "lookup"),
                 Tensor("lora_embedding_B", (dim, rank), "adapter"),
             )
+        case Conv(in_channels, out_channels, kernel) if plain:
+            return Adapter(
+                Tensor("lora_A.weight", (rank, in_channels, *kernel), "adapter"),
+                Tensor("lora_B.weight", (out_channels, rank, *(1 for _ in kernel)), "adapter"),
+            )
     raise InvalidOption(
         f"Lora: {name} is matched by target_modules, but a {type(node).__name__} takes no such adapter; "
-        f"expected linear layers and embeddings"
+        f"expected linear layers, embeddings and convolutions over all channels"
     )
 
 
-def _on_parameter(lora: Lora, name: str, tensor: Tensor, *, transposed: bool) -> Adapter:
+def _on_parameter(lora: Lora, parameter: _Parameter) -> Adapter:
     """An adapter on a matrix, or one on each matrix of a stack."""
-    if len(tensor.shape) not in (2, 3) or lora.lora_bias or lora.use_dora:
+    name, shape = parameter.tensor.name, parameter.tensor.shape
+    if len(shape) not in (2, 3) or lora.lora_bias or lora.use_dora:
         raise InvalidOption(
-            f"Lora: {name} is matched by target_parameters: found shape {tensor.shape}, expected 2 or 3 dimensions, "
-            f"without lora_bias and use_dora"
+            f"Lora: {parameter.name} is matched by target_parameters: found shape {shape}, expected 2 or 3 "
+            f"dimensions, without lora_bias and use_dora"
         )
-    *stacked, rows, columns = tensor.shape
-    if transposed:
+    *stacked, rows, columns = shape
+    if parameter.transposed:
         rows, columns = columns, rows
-    total_rank = lora.rank(name) * (stacked[0] if stacked else 1)
+    rank = lora.rank(parameter.name) * (stacked[0] if stacked else 1)
     return Adapter(
-        Tensor(_join(tensor.name, "lora_A.weight"), (total_rank, columns), "adapter"),
-        Tensor(_join(tensor.name, "lora_B.weight"), (rows, total_rank), "adapter"),
+        Tensor(_join(name, "lora_A.weight"), (rank, columns), "adapter"),
+        Tensor(_join(name, "lora_B.weight"), (rows, rank), "adapter"),
     )
-
-
-def _target_parameters(lora: Lora, tree: Node) -> Iterator[tuple[str, str, Tensor]]:
-    for leaf, owner, tensor in parameters(tree):
-        if lora.target_parameters and named(_join(leaf, tensor.name), lora.target_parameters):
-            yield leaf, owner, tensor
-
-
-def _biases(lora: Lora, tree: Node, owners: set[str]) -> Iterator[str]:
-    for leaf, owner, tensor in parameters(tree):
-        name = _join(leaf, tensor.name)
-        if name.rpartition(".")[2] == "bias" and (lora.bias == "all" or (lora.bias == "lora_only" and owner in owners)):
-            yield name
-
-
-def _saved(lora: Lora, tree: Node) -> Iterator[str]:
-    saved = tuple(f"{name}." for name, _ in modules(tree) if lora.saves(name))
-    for leaf, _, tensor in parameters(tree):
-        if (name := _join(leaf, tensor.name)).startswith(saved):
-            yield name
 
 
 def _check_matches(lora: Lora, names: list[str], targeted: list[str], targeted_parameters: list[str]) -> None:
@@ -176,16 +190,15 @@ def _check_matches(lora: Lora, names: list[str], targeted: list[str], targeted_p
         raise InvalidOption("Lora: neither target_modules nor target_parameters is given; expected one of them")
 
 
-def as_peft_reads_it(lora: Lora, tree: Node) -> Lora:
+def _as_peft_reads_it(lora: Lora, model_type: str, found: Mapping[str, Node], parameters: Iterable[_Parameter]) -> Lora:
     """The same with what peft fills in before it matches: experts under the names of today,
     "all-linear" spelled out, and the default targets of the model type."""
-    model_type = getattr(tree, "model_type", None) or ""
-    all_linear = lora.target_modules is not None and str(lora.target_modules).lower() == "all-linear"
-    linear = tuple(name for name, node in modules(tree) if isinstance(node, Linear) and node.kind != "head")
+    all_linear = isinstance(lora.target_modules, str) and lora.target_modules.lower() == "all-linear"
+    linear: tuple[str, ...] = ()
+    if all_linear:
+        linear = tuple(name for name, node in found.items() if isinstance(node, Linear) and node.kind != "head")
     if model_type in FUSED:
-        names = [name for name, _ in modules(tree)]
-        weights = [_join(leaf, tensor.name) for leaf, _, tensor in parameters(tree)]
-        return retarget(lora, FUSED[model_type], names, weights, linear if all_linear else ())
+        return retarget(lora, FUSED[model_type], found, [parameter.name for parameter in parameters], linear)
     if lora.target_modules is None and model_type in DEFAULT_TARGETS:
         return lora.model_copy(update={"target_modules": DEFAULT_TARGETS[model_type]})
     return lora.model_copy(update={"target_modules": linear}) if all_linear else lora

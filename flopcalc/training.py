@@ -16,7 +16,7 @@ Two readings of "upstream" are in use (`Convention.input_gradient`):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from fnmatch import fnmatchcase
 from math import prod
 from typing import Any, Literal, NamedTuple
@@ -27,7 +27,7 @@ from flopcalc.adapters import Adapter, Placement, place
 from flopcalc.errors import InvalidOption
 from flopcalc.lora import Lora
 from flopcalc.options import Options
-from flopcalc.tree import Attention, Module, Node, StreamMix, Tensor, Visit, Weight, WeightLeaf, walk
+from flopcalc.tree import Attention, Module, Node, StreamMix, Weight, WeightLeaf, walk
 
 __all__ = ["Gradient", "InputGradient", "Plan", "Training", "plan"]
 
@@ -106,11 +106,10 @@ def plan(tree: Node, training: Training, input_gradient: InputGradient = "autogr
 
     Raises InvalidOption for a pattern or a target that matches nothing.
     """
-    sizes = {_join(visit.path, tensor.name): prod(tensor.shape) for visit, tensor in _tensors(tree)}
-    owners = {
-        _join(visit.path, tensor.name): tensor.tied_to or _join(visit.path, tensor.name)
-        for visit, tensor in _tensors(tree)
-    }
+    tensors = [
+        (_join(visit.path, tensor.name), tensor, visit) for visit in walk(tree, expand=True) for tensor in visit.tensors
+    ]
+    owners = {name: tensor.tied_to or name for name, tensor, _ in tensors}
     placement = place(training.lora, tree) if training.lora is not None else Placement({}, frozenset(), frozenset())
     chosen = {owners[name] for name in placement.biases}
     if training.trained is not None:
@@ -119,9 +118,13 @@ def plan(tree: Node, training: Training, input_gradient: InputGradient = "autogr
         chosen |= set(owners.values())
     chosen -= _matching("frozen", training.frozen, owners)
     learning = {name for name, owner in owners.items() if owner in chosen} | placement.saved
+
+    sources: frozenset[str] = frozenset()
+    if input_gradient == "always" and placement.adapters:
+        sources = frozenset(visit.stream.source for _, _, visit in tensors if visit.path in placement.adapters)
+    sizes = {name: prod(tensor.shape) for name, tensor, _ in tensors}
     adapters = sum(prod(tensor.shape) for adapter in placement.adapters.values() for tensor in adapter.tensors)
     trained = {owners[name] for name in learning - placement.saved} | placement.saved
-    sources = _adapted_sources(tree, placement.adapters) if input_gradient == "always" else frozenset()
     return Plan(
         _Flow(learning, placement.adapters, sources, raw_inputs=input_gradient == "always").of(tree),
         placement.adapters,
@@ -132,15 +135,6 @@ def plan(tree: Node, training: Training, input_gradient: InputGradient = "autogr
 
 def _join(*parts: str) -> str:
     return ".".join(filter(None, parts))
-
-
-def _tensors(tree: Node) -> Iterator[tuple[Visit, Tensor]]:
-    """Every tensor in every place, tied ones too."""
-    return ((visit, tensor) for visit in walk(tree, expand=True) for tensor in visit.tensors)
-
-
-def _adapted_sources(tree: Node, adapters: Mapping[str, Adapter]) -> frozenset[str]:
-    return frozenset(visit.stream.source for visit in walk(tree, expand=True) if visit.path in adapters)
 
 
 def _matching(field: str, patterns: tuple[str, ...], owners: Mapping[str, str]) -> set[str]:
@@ -240,6 +234,6 @@ _OPERANDS = {"query": "q", "key": "k", "value": "v", "compressor": "kv"}
 
 def _operands(name: str) -> set[str]:
     """The operands of attention that a module of this name leads to: q_proj, k_norm, kv_b_proj,
-    query_key_value; all three for a name that says nothing (c_attn)."""
-    words = (_OPERANDS.get(word, word) for word in name.lower().split("_"))
+    query_key_value, Wq; all three for a name that says nothing (c_attn)."""
+    words = (_OPERANDS.get(word, word.removeprefix("w")) for word in name.lower().split("_"))
     return {letter for word in words if set(word) <= set("qkv") for letter in word} or set("qkv")

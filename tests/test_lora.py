@@ -55,6 +55,14 @@ MODELS: dict[str, dict[str, Any]] = {
         "model_type": "granitemoe", "num_hidden_layers": 2, "vocab_size": 128, "num_local_experts": 4,
         "num_experts_per_tok": 2,
     },
+    "qwen2_vl, tower": {
+        "model_type": "qwen2_vl",
+        "text_config": SMALL | {"num_hidden_layers": 2, "vocab_size": 128},
+        "vision_config": {
+            "depth": 2, "embed_dim": 32, "hidden_size": 64, "mlp_ratio": 2, "patch_size": 4, "spatial_merge_size": 2,
+            "temporal_patch_size": 2, "in_channels": 3, "num_heads": 2,
+        },
+    },
     "mamba2": {
         "model_type": "mamba2", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 128, "num_heads": 8,
         "head_dim": 16, "state_size": 16, "n_groups": 1,
@@ -99,6 +107,9 @@ TARGETS: dict[str, dict[str, Any]] = {
     "biases of B": {"target_modules": ["q_proj"], "lora_bias": True},
     "dora": {"target_modules": ["q_proj", "o_proj"], "use_dora": True},
     "default": {},
+    "tower and its patches": {"target_modules": ["visual.patch_embed.proj", "qkv", "merger.mlp.0"]},
+    "language model by regex": {"target_modules": r".*language_model.*\.(q|v)_proj"},
+    "tower left out": {"target_modules": "all-linear", "exclude_modules": r".*visual.*"},
     "mamba": {"target_modules": ["in_proj"]},
     "mamba, refused": {"target_modules": ["in_proj", "out_proj"]},
     "a list": {"target_modules": ["self_attn"]},
