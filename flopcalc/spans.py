@@ -36,7 +36,7 @@ Minimum = Callable[[Any, Any], Any]
 
 __all__ = [
     "Bidirectional", "BidirectionalChunk", "BidirectionalWindow", "BlockSparse", "Blocks", "Chunk", "Compressed",
-    "Full", "GridWindow", "Lagged", "Probe", "Rule", "Span", "Sum", "TopK", "Video", "Window",
+    "Full", "GridWindow", "Hashes", "Lagged", "NearChunks", "Probe", "Rule", "Span", "Sum", "TopK", "Video", "Window",
 ]  # fmt: skip
 
 
@@ -157,6 +157,60 @@ class Window(Span):
             return (2 * n - reach) * reach
         exact = reach * (reach + 1) // 2 + (n - reach) * reach
         return exact if rule == "exact" else 2 * exact - n * (n == reach)
+
+
+@dataclass(frozen=True, slots=True)
+class NearChunks(Span):
+    """Reformer's attention: every token reads its chunk of `size` and as many chunks `before` and
+    `after` as stated, in each of `rounds` orders of the tokens; a document of one chunk is read in full.
+
+    Causal, so that what comes `after` is multiplied and masked. exact, in the order of the text: with
+    n = q*c + r, the triangles of the chunks and c keys of each chunk before, `before` at most.
+    """
+
+    size: int
+    before: int
+    after: int
+    rounds: int = 1
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        size, chunks, rest = self.size, n // self.size, n % self.size
+        if rule == "exact":
+            full = n * (n + 1) // 2
+            ramp = minimum(chunks, self.before)
+            earlier = ramp * (ramp - 1) // 2 + (chunks - ramp) * self.before
+            triangles = chunks * (size * (size + 1) // 2) + rest * (rest + 1) // 2
+            near = triangles + size * size * earlier + size * rest * ramp
+        else:
+            full = n * n
+            near = -(-n // size) * size**2 * (1 + self.before + self.after)
+        return full + (n > size) * (self.rounds * near - full)
+
+
+@dataclass(frozen=True, slots=True)
+class Hashes(Bidirectional):
+    """Directions that each token is compared with to hash it into buckets, in each of `rounds`: half
+    as many as there are buckets; none in a document of one chunk of `size`.
+
+    `buckets` None: the power of two up to twice the number of chunks, or, beyond `limit` buckets, the
+    sum of two such factors (`_set_num_buckets` of transformers' Reformer).
+    """
+
+    size: int
+    rounds: int
+    buckets: int | None
+    limit: int
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        chunks = -(-n // self.size)
+        if self.buckets is None:
+            power: Any = sum(2 * chunks >= 1 << bit for bit in range(1, 63))  # floor of the logarithm
+            buckets: Any = 1 << power
+            factors = (1 << power // 2) + (1 << power - power // 2)
+            buckets = buckets + (buckets > self.limit) * (factors - buckets)
+        else:
+            buckets = self.buckets
+        return (n > self.size) * (chunks * self.size * self.rounds * (buckets // 2))
 
 
 @dataclass(frozen=True, slots=True)
