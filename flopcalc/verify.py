@@ -49,7 +49,7 @@ EAGER = Convention(
 
 _JUDGED_MIXERS = (Attention, IndexScores, StreamMix)
 
-_PLAIN_MASK = ("bloom", "openai-gpt", "prophetnet", "xlm", "xlnet")
+_PLAIN_MASK = ("bloom", "openai-gpt", "prophetnet", "reformer", "xlm", "xlnet")
 """Types that widen a mask of one row themselves, or build position biases from it, as ALiBi does."""
 _SCANS = (Mamba, ChannelScan)
 """Recurrences that transformers runs token by token in Python."""
