@@ -16,7 +16,7 @@ Two readings of "upstream" are in use (`Convention.input_gradient`):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from fnmatch import fnmatchcase
 from math import prod
 from typing import Any, Literal, NamedTuple
@@ -141,9 +141,8 @@ def _matching(field: str, patterns: tuple[str, ...], owners: Mapping[str, str]) 
     """The parameters under names that match."""
     found: set[str] = set()
     for pattern in patterns:
-        matched = {
-            owner for name, owner in owners.items() if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
-        }
+        matches = _under(pattern)
+        matched = {owner for name, owner in owners.items() if matches(name)}
         if not matched:
             raise InvalidOption(
                 f"Training.{field}: found pattern {pattern!r}, which matches no parameter; expected module or "
@@ -151,6 +150,13 @@ def _matching(field: str, patterns: tuple[str, ...], owners: Mapping[str, str]) 
             )
         found |= matched
     return found
+
+
+def _under(pattern: str) -> Callable[[str], bool]:
+    """Whether a name is the pattern, a plain name or a glob, or lies under it."""
+    if not set(pattern) & set("*?["):
+        return lambda name: name.startswith(pattern) and name[len(pattern) : len(pattern) + 1] in ("", ".")
+    return lambda name: fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
 class _Flow:
