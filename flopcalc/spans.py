@@ -161,16 +161,15 @@ class Window(Span):
 
 @dataclass(frozen=True, slots=True)
 class NearChunks(Span):
-    """Reformer's attention: every token reads its chunk of `size` and as many chunks `before` and
-    `after` as stated, in each of `rounds` orders of the tokens; a document of one chunk is read in full.
+    """Reformer's causal attention: every token reads its chunk of `size` and as many chunks `before`, in
+    each of `rounds` orders of the tokens; a document of one chunk is read in full.
 
-    Causal, so that what comes `after` is multiplied and masked. exact, in the order of the text: with
-    n = q*c + r, the triangles of the chunks and c keys of each chunk before, `before` at most.
+    exact, in the order of the text: with n = q*c + r, the triangles of the chunks and c keys of each
+    chunk before, `before` at most.
     """
 
     size: int
     before: int
-    after: int
     rounds: int = 1
 
     def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
@@ -183,7 +182,7 @@ class NearChunks(Span):
             near = triangles + size * size * earlier + size * rest * ramp
         else:
             full = n * n
-            near = -(-n // size) * size**2 * (1 + self.before + self.after)
+            near = -(-n // size) * size**2 * (1 + self.before)
         return full + (n > size) * (self.rounds * near - full)
 
 
