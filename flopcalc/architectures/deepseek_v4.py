@@ -5,6 +5,7 @@ which an indexer picks some (CSA), or one per 128, all read (HCA). The residual 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from flopcalc.architectures.blocks import (
     Stack,
@@ -156,7 +157,7 @@ def stream_layer(c: DeepseekV4Config, kind: str) -> Module:
     )
 
 
-def head_connection(c: DeepseekV4Config) -> Module:
+def head_connection(c: Any) -> Module:
     """Maps the residual streams to the weights that collapse them for the head."""
     maps = Weight((c.hc_mult, c.hc_mult * c.hidden_size), "stream_map")
     return Module(hc_fn=maps, hc_base=Weight((c.hc_mult,)), hc_scale=Weight((1,)))

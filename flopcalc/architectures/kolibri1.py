@@ -13,7 +13,7 @@ from flopcalc.architectures.blocks import (
     mlp,
     moe,
 )
-from flopcalc.config import Count, Size, aliases
+from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
 from flopcalc.tree import Module, Norm
 
@@ -21,6 +21,7 @@ from flopcalc.tree import Module, Norm
 class Kolibri1Config(TypedDecoder):
     vocab_size: Size = 128000
     hidden_size: Size = 2560
+    intermediate_size: Size = legacy(1)  # no layer is dense
     num_hidden_layers: Count = 50
     num_attention_heads: Size = 48
     num_key_value_heads: Size | None = 4

@@ -18,7 +18,7 @@ from flopcalc.architectures.blocks import (
 )
 from flopcalc.architectures.qwen3_5 import delta_net
 from flopcalc.architectures.qwen3_next import DeltaNetDecoder
-from flopcalc.config import Count, Size
+from flopcalc.config import Count, Size, legacy
 from flopcalc.estimators import register
 from flopcalc.tree import Module
 
@@ -28,6 +28,7 @@ class LaraMiniConfig(TypedDecoder, DeltaNetDecoder):
 
     vocab_size: Size = 151936
     hidden_size: Size = 1024
+    intermediate_size: Size = legacy(1)  # no layer is dense
     num_hidden_layers: Count = 34
     num_attention_heads: Size = 16
     num_key_value_heads: Size | None = 4
