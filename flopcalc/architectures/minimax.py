@@ -1,5 +1,6 @@
 """MiniMax: lightning attention, a linear attention with a fixed decay per head, in every other layer,
-and experts in all. MiniMax-M2 has full attention alone, with norms over all heads at once."""
+and experts in all. MiniMax-M1 says by a field of its own which layers attend. MiniMax-M2 has full
+attention alone, with norms over all heads at once."""
 
 from __future__ import annotations
 
@@ -62,6 +63,28 @@ def minimax(c: MiniMaxConfig) -> Module:
         )
 
     return causal_lm(c, each(layer, c.layer_types))
+
+
+class MiniMaxM1Config(MiniMaxConfig):
+    attn_type_list: list[int] | None = None
+    shared_intermediate_size: Count = 0
+
+    def derive(self) -> None:
+        if self.attn_type_list is not None:
+            unknown = sorted(set(self.attn_type_list) - {0, 1})
+            if unknown:
+                raise ValueError(f"attn_type_list: found {unknown[0]}, expected 0 (lightning) or 1 (full attention)")
+            self.layer_types = ["full_attention" if full else "linear_attention" for full in self.attn_type_list]
+        if self.layer_types is None:
+            raise ValueError("attn_type_list: found None, expected 0 (lightning) or 1 (full attention) for each layer")
+        if self.shared_intermediate_size:
+            raise ValueError(
+                f"shared_intermediate_size: found {self.shared_intermediate_size}, expected 0, no such MLP"
+            )
+        super().derive()
+
+
+register("minimax_m1", MiniMaxM1Config)(minimax)
 
 
 class MiniMaxM2Config(Decoder):
