@@ -14,9 +14,9 @@ from flopcalc.errors import InvalidOption
 from flopcalc.lora import Lora, ends_with, named
 from flopcalc.lora_defaults import DEFAULT_TARGETS, FUSED, MAMBA_TYPES
 from flopcalc.lora_fused import retarget
-from flopcalc.tree import Conv, Embedding, Linear, Module, Node, Tensor, Weight, WeightLeaf
+from flopcalc.tree import Conv, Embedding, Linear, Module, Node, Tensor, Weight, WeightLeaf, walk
 
-__all__ = ["Adapter", "Placement", "modules", "place"]
+__all__ = ["Adapter", "Placement", "modules", "place", "uses_again"]
 
 
 class Adapter(NamedTuple):
@@ -37,6 +37,8 @@ class Placement(NamedTuple):
 
     adapters: Mapping[str, Adapter]
     """By path of the adapted leaf."""
+    again: Mapping[str, Adapter]
+    """Adapters of modules that run once more, by path of that use."""
     biases: frozenset[str]
     """Names of base parameters that learn beside the adapters."""
     saved: frozenset[str]
@@ -61,7 +63,8 @@ def place(lora: Lora, tree: Node) -> Placement:
     nothing, and for a target that peft cannot adapt.
     """
     model_type = getattr(tree, "model_type", None) or ""
-    found = dict(modules(tree))
+    used_again = uses_again(tree)
+    found = {name: node for name, node in modules(tree) if name not in used_again}
     parameters = list(_parameters([("", tree), *found.items()]))
     given, lora = lora, _as_peft_reads_it(lora, model_type, found, parameters)
 
@@ -81,13 +84,23 @@ def place(lora: Lora, tree: Node) -> Placement:
     _check_matches(given, list(found), targeted, [parameter.name for parameter in matched])
     owners = {*targeted, *(parameter.owner for parameter in matched)}
     saved = tuple(f"{name}." for name in found if lora.saves(name))
+    again = {path: adapters[module] for path, module in used_again.items() if module in adapters}
     return Placement(
         adapters,
+        again,
         frozenset(p.name for p in parameters if _is_bias(p) and (lora.bias == "all" or p.owner in owners))
         if lora.bias != "none"
         else frozenset(),
         frozenset(p.name for p in parameters if p.name.startswith(saved)),
     )
+
+
+def uses_again(tree: Node) -> dict[str, str]:
+    """Path -> module, of linear layers that are another one run once more (a looped layer, the shared
+    head of a depth): their weight is that of a linear layer, not of an embedding."""
+    leaves = {visit.path: visit.leaf for visit in walk(tree, expand=True) if isinstance(visit.leaf, Linear)}
+    tied = {path: leaf.tied_to.rpartition(".")[0] for path, leaf in leaves.items() if leaf.tied_to is not None}
+    return {path: module for path, module in tied.items() if module in leaves}
 
 
 def modules(tree: Node, path: str = "") -> Iterator[tuple[str, Module | WeightLeaf]]:

@@ -110,7 +110,7 @@ def plan(tree: Node, training: Training, input_gradient: InputGradient = "autogr
         (_join(visit.path, tensor.name), tensor, visit) for visit in walk(tree, expand=True) for tensor in visit.tensors
     ]
     owners = {name: tensor.tied_to or name for name, tensor, _ in tensors}
-    placement = place(training.lora, tree) if training.lora is not None else Placement({}, frozenset(), frozenset())
+    placement = place(training.lora, tree) if training.lora is not None else Placement({}, {}, frozenset(), frozenset())
     chosen = {owners[name] for name in placement.biases}
     if training.trained is not None:
         chosen |= _matching("trained", training.trained, owners)
@@ -125,9 +125,10 @@ def plan(tree: Node, training: Training, input_gradient: InputGradient = "autogr
     sizes = {name: prod(tensor.shape) for name, tensor, _ in tensors}
     adapters = sum(prod(tensor.shape) for adapter in placement.adapters.values() for tensor in adapter.tensors)
     trained = {owners[name] for name in learning - placement.saved} | placement.saved
+    running = {**placement.adapters, **placement.again}
     return Plan(
-        _Flow(learning, placement.adapters, sources, raw_inputs=input_gradient == "always").of(tree),
-        placement.adapters,
+        _Flow(learning, running, sources, raw_inputs=input_gradient == "always").of(tree),
+        running,
         adapters + sum(sizes[name] for name in trained),
         adapters,
     )

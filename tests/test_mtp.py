@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flopcalc import FlopCounter, InvalidOption, Training, describe
+from flopcalc import FlopCounter, InvalidOption, Lora, Training, describe
 from flopcalc.generation import decode_flops
 from flopcalc.verify import build_real_model
 
@@ -97,6 +97,13 @@ def test_depths_of_nemotron_follow_their_own_pattern() -> None:
 def test_generation_leaves_depths_out() -> None:
     trained = FlopCounter(DEEPSEEK_V3, "exact", training=Training(mtp=True))
     assert decode_flops(trained, 10, 5) == decode_flops(DEEPSEEK_V3, 10, 5, convention="exact")
+
+
+def test_an_adapter_on_the_head_runs_again_at_each_depth() -> None:
+    lora = Training(lora=Lora(r=4, target_modules=("lm_head",)), mtp=2)
+    counter = FlopCounter(DEEPSEEK_V3, training=lora)
+    assert counter.num_adapter_params() == 4 * (7168 + 129280)
+    assert counter.breakdown([10]).by_kind()["adapter"] == 3 * 6 * 10 * 4 * (7168 + 129280)
 
 
 def test_depths_can_be_trained_alone() -> None:

@@ -53,14 +53,21 @@ def under(*patterns: str) -> Callable[[str], bool]:
 def seen(model: Any, recurrent: bool, **inputs: Any) -> Flops:
     """FLOPs of one forward and backward pass."""
     import torch
+    from torch.fx.experimental import _config as meta
     from torch.utils.flop_counter import FlopCounterMode
 
     def grouped_mm(left: Any, right: Any, *_: Any, **__: Any) -> int:
         # rows of all experts by their matrices; or, for the weight gradient, columns by rows
         return 2 * left[0] * left[1] * right[-1]
 
-    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten._grouped_mm: grouped_mm})
-    with counter, warnings.catch_warnings():
+    def bmm(left: Any, right: Any, *_: Any, **__: Any) -> int:
+        one_row = left[1] == 1  # a weighted sum, not a product of matrices
+        return 0 if one_row else 2 * left[0] * left[1] * left[2] * right[2]
+
+    formulas = {torch.ops.aten._grouped_mm: grouped_mm, torch.ops.aten.bmm: bmm}
+    counter = FlopCounterMode(display=False, custom_mapping=formulas)
+    nothing_masked = meta.patch(meta_nonzero_assume_all_nonzero=True)  # for indexers that loop over visible keys
+    with counter, nothing_masked, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model(**inputs, use_cache=False).logits.float().sum().backward()
     counts = counter.get_flop_counts()
