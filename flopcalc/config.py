@@ -19,7 +19,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, Va
 from flopcalc import facts
 from flopcalc.errors import FlopcalcError, InvalidConfig
 
-__all__ = ["Count", "Schema", "Size", "aliases", "legacy", "read_config"]
+__all__ = ["Count", "Repeats", "Schema", "Size", "aliases", "legacy", "read_config"]
 
 _LARGEST_FILE_BYTES = 32 * 2**20
 _MOST_LAYERS = 100_000
@@ -29,6 +29,8 @@ Size = Annotated[int, Field(gt=0, lt=2**40)]
 """A dimension: a whole number above zero."""
 Count = Annotated[int, Field(ge=0, lt=2**40)]
 """A number of things, possibly none."""
+Repeats = Annotated[int, Field(gt=0, le=1000)]
+"""How often the model repeats a part that is then listed one by one."""
 
 
 def aliases(*names: str, default: Any = ...) -> Any:

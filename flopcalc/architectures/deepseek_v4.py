@@ -17,7 +17,7 @@ from flopcalc.architectures.blocks import (
     mlp,
     moe,
 )
-from flopcalc.config import Count, Size, aliases, legacy
+from flopcalc.config import Count, Repeats, Size, aliases, legacy
 from flopcalc.estimators import register
 from flopcalc.mtp import register_mtp
 from flopcalc.spans import Compressed, Span, Sum, Window
@@ -39,7 +39,7 @@ class DeepseekV4Config(Stack):
     intermediate_size: Size = aliases("intermediate_size", "moe_intermediate_size", default=2048)
     n_routed_experts: Size = aliases("num_local_experts", "n_routed_experts", default=256)
     num_experts_per_tok: Size = 6
-    hc_mult: Size = 4
+    hc_mult: Repeats = 4
     sliding_window: Size = 128
     index_n_heads: Size = 64
     index_head_dim: Size = 128

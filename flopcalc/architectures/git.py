@@ -9,7 +9,7 @@ from flopcalc.architectures.bert import BertStack, bert_layer, embeddings, encod
 from flopcalc.architectures.blocks import Multimodal, lm_head
 from flopcalc.architectures.clip import ClipVisionConfig, clip_vision_model
 from flopcalc.architectures.towers import PATCHES_AND_CLASS
-from flopcalc.config import Count, Size
+from flopcalc.config import Count, Repeats, Size
 from flopcalc.estimators import register
 from flopcalc.tree import LayerNorm, Layers, Linear, Module, Weight
 
@@ -22,7 +22,7 @@ class GitConfig(BertStack, Multimodal):
     vision_config: GitVisionConfig = Field(default_factory=GitVisionConfig)
     num_hidden_layers: Count = 6
     max_position_embeddings: Size = 1024
-    num_image_with_embedding: Count | None = None
+    num_image_with_embedding: Repeats | None = None
     tie_word_embeddings: bool = False
 
 

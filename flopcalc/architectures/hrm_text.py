@@ -4,7 +4,7 @@ cycles, with the same weights every time; an output gate on attention, norms wit
 from __future__ import annotations
 
 from flopcalc.architectures.blocks import Stack, attention, check_multiple, lm_head, mlp
-from flopcalc.config import Count, Size
+from flopcalc.config import Count, Repeats, Size
 from flopcalc.estimators import register
 from flopcalc.spans import Full
 from flopcalc.tree import Embedding, Layers, Linear, Module, Node, Weight
@@ -19,8 +19,8 @@ class HrmTextConfig(Stack):
     head_dim: Size = 128
     attention_bias: bool = False
     mlp_bias: bool = False
-    H_cycles: Count = 2
-    L_cycles: Count = 3
+    H_cycles: Repeats = 2
+    L_cycles: Repeats = 3
     L_bp_cycles: list[int] | None = None
     num_layers_per_stack: Count | None = None
 

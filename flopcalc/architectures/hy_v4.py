@@ -6,7 +6,7 @@ from __future__ import annotations
 from flopcalc.architectures.blocks import causal_lm, check_types, dense_or_sparse, each, mla
 from flopcalc.architectures.deepseek import LatentMoe, indexer
 from flopcalc.architectures.deepseek_v4 import head_connection
-from flopcalc.config import Count, Size, aliases
+from flopcalc.config import Count, Repeats, Size, aliases
 from flopcalc.estimators import register
 from flopcalc.spans import TopK
 from flopcalc.tree import Linear, Module, Norm, Weight
@@ -30,7 +30,7 @@ class HyV4Config(LatentMoe):
     index_n_heads: Size = 16
     mlp_layer_types: list[str] | None = None
     indexer_types: list[str] | None = None
-    hc_mult: Size = 4
+    hc_mult: Repeats = 4
 
     def derive(self) -> None:
         super().derive()

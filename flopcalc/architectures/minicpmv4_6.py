@@ -10,7 +10,7 @@ from pydantic import Field
 
 from flopcalc.architectures.blocks import Nested, each, multimodal_lm, part
 from flopcalc.architectures.towers import PATCHES, ViT, split_attention, vit_layer
-from flopcalc.config import Size
+from flopcalc.config import Repeats, Size
 from flopcalc.estimators import register
 from flopcalc.spans import BidirectionalChunk
 from flopcalc.tree import Conv, Embedding, LayerNorm, Layers, Linear, Module, Stream
@@ -28,7 +28,7 @@ class MiniCPMV46Config(Nested):
     insert_layer_id: int = 6
     downsample_mode: Literal["4x", "16x"] = "16x"
     merge_kernel_size: list[Size] = Field(default=[2, 2])
-    merger_times: Size = 1
+    merger_times: Repeats = 1
 
     def derive(self) -> None:
         super().derive()

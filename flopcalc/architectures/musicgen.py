@@ -8,7 +8,7 @@ from pydantic import Field
 
 from flopcalc.architectures.blocks import Multimodal, check_multiple, fc_layer
 from flopcalc.architectures.towers import split_attention
-from flopcalc.config import Count, Schema, Size
+from flopcalc.config import Count, Repeats, Schema, Size
 from flopcalc.estimators import register
 from flopcalc.spans import Full
 from flopcalc.tree import Embedding, LayerNorm, Layers, Linear, Module
@@ -20,7 +20,7 @@ class MusicgenDecoderConfig(Schema):
     ffn_dim: Size = 4096
     num_hidden_layers: Count = 24
     num_attention_heads: Size = 16
-    num_codebooks: Size = 4
+    num_codebooks: Repeats = 4
 
     def derive(self) -> None:
         check_multiple("hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)

@@ -4,7 +4,7 @@ predicts a later token; they read the main stream and their own token."""
 from __future__ import annotations
 
 from flopcalc.architectures.blocks import check_multiple, lm_head, plain_mlp
-from flopcalc.config import Count, Schema, Size
+from flopcalc.config import Count, Repeats, Schema, Size
 from flopcalc.estimators import register
 from flopcalc.spans import Full, Lagged, Sum, Window
 from flopcalc.tree import TEXT, Attention, Embedding, LayerNorm, Layers, Linear, Module, Stream
@@ -18,7 +18,7 @@ class ProphetNetConfig(Schema):
     num_decoder_attention_heads: Size = 16
     max_position_embeddings: Size = 512
     add_cross_attention: bool = True
-    ngram: Size = 2
+    ngram: Repeats = 2
     num_buckets: Size = 32
     tie_word_embeddings: bool = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from flopcalc.architectures.blocks import check_multiple, lm_head
-from flopcalc.config import Count, Schema, Size
+from flopcalc.config import Count, Repeats, Schema, Size
 from flopcalc.estimators import register
 from flopcalc.tree import Embedding, LayerNorm, Layers, Linear, LinearAttention, Module
 
@@ -15,7 +15,7 @@ class XlstmConfig(Schema):
     hidden_size: Size | None = 4096
     embedding_dim: Size | None = None
     num_hidden_layers: Count | None = 32
-    num_blocks: Count | None = None
+    num_blocks: Repeats | None = None
     num_heads: Size = 8
     use_bias: bool = False
     qk_dim_factor: float | int = 0.5
