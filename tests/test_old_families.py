@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flopcalc import FlopCounter, InvalidConfig, describe
-from flopcalc.spans import BlockSparse
+from flopcalc.spans import BlockSparse, Hashes, NearChunks
 from flopcalc.tree import MATMUL_KINDS
 from flopcalc.verify import EAGER, build_real_model, compare_parameters, operator_flops
 
@@ -149,3 +150,67 @@ def test_a_prompt_stands_before_each_document_of_cpmant() -> None:
     counter = FlopCounter(config, "matmul-dense", "forward")
     layer = 2 * (4 * 4096 * 4096 + 3 * 4096 * 10240) * (10 + 32)
     assert counter([10]) == layer + 2 * 2 * 4096 * 42 * 42 + 2 * 4096 * 30720 * 10
+
+
+REFORMER = {
+    "is_decoder": True,
+    "vocab_size": 50,
+    "hidden_size": 24,
+    "feed_forward_size": 40,
+    "num_attention_heads": 3,
+    "attention_head_size": 8,
+    "attn_layers": ["local", "lsh", "lsh"],
+    "local_attn_chunk_length": 4,
+    "lsh_attn_chunk_length": 8,
+    "axial_pos_shape": [8, 16],
+    "axial_pos_embds_dim": [10, 14],
+    "max_position_embeddings": 128,
+}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"num_hashes": 2, "lsh_num_chunks_before": 2},
+        {"num_buckets": 6, "local_num_chunks_before": 2},
+        {"num_buckets": [2, 8], "tie_word_embeddings": True, "axial_pos_embds": False},
+    ],
+)
+@pytest.mark.parametrize("tokens", [4, 8, 16, 128])
+def test_reformer_equals_the_real_model_on_the_cpu(extra: dict[str, Any], tokens: int) -> None:
+    import torch
+    from transformers import ReformerConfig, ReformerModelWithLMHead
+
+    model = ReformerModelWithLMHead(ReformerConfig(**REFORMER, **extra)).eval()
+    ids = torch.ones(1, tokens, dtype=torch.long)
+    equal_to_real(
+        {"model_type": "reformer"} | REFORMER | extra, model, lambda _: model(ids, use_cache=False), (tokens,)
+    )
+
+
+def test_near_chunks_and_hashes_by_hand() -> None:
+    chunks = NearChunks(4, before=1, rounds=2)
+    assert chunks.pairs(4, "dense") == 16
+    assert chunks.pairs(12, "dense") == 2 * 3 * 4 * 8
+    assert chunks.pairs(3, "exact") == 6
+    assert chunks.pairs(10, "exact") == 2 * ((10 + 10 + 3) + (16 + 8))  # triangles, then the chunks before
+    assert NearChunks(4, before=2).pairs(18, "exact") == 4 * 10 + 3 + 16 * (1 + 2 + 2) + 4 * 2 * 2
+    hashes = Hashes(4, rounds=3, buckets=None, limit=8)
+    assert hashes.pairs(4, "dense") == 0
+    assert hashes.pairs(16, "exact") == 16 * 3 * 4  # 4 chunks: 8 buckets
+    assert hashes.pairs(17, "dense") == 20 * 3 * 4  # 5 chunks: 8 buckets
+    assert hashes.pairs(64, "dense") == 64 * 3 * 6  # 16 chunks: 32 buckets, as 4 times 8
+    assert hashes.pairs(np.array([4, 64]), "dense").tolist() == [0, 64 * 3 * 6]
+
+
+def test_reformer_is_refused_where_its_class_refuses() -> None:
+    for wrong, field in (
+        ({"is_decoder": False}, "is_decoder"),
+        ({"axial_pos_embds_dim": [10, 10]}, "axial_pos_embds_dim"),
+        ({"lsh_num_chunks_after": 1}, "lsh_num_chunks_after"),
+        ({"axial_pos_shape": [128]}, "axial_pos_shape"),
+        ({"attn_layers": ["local", "global", "lsh"]}, "attn_layers"),
+    ):
+        with pytest.raises(InvalidConfig, match=field):
+            describe({"model_type": "reformer"} | REFORMER | wrong)
