@@ -374,11 +374,19 @@ def decoder_layer(hidden: int, *, norm: Callable[[int], Node] = Norm, **parts: N
 
 
 def fc_layer(
-    hidden: int, width: int, self_attn: Module, *, pre_norm: bool, bias: bool = True, encoder_attn: Module | None = None
+    hidden: int,
+    width: int,
+    self_attn: Module,
+    *,
+    pre_norm: bool,
+    bias: bool = True,
+    affine: bool = True,
+    encoder_attn: Module | None = None,
 ) -> Module:
-    """Attention, then the matrices fc1 and fc2 of this bias, with LayerNorms before or behind both.
-    Cross-attention runs where an encoder is given, never in a language model alone."""
-    norm = LayerNorm(hidden)
+    """Attention, then the matrices fc1 and fc2 of this bias, with LayerNorms before or behind both, whose
+    vectors exist where they are `affine`. Cross-attention runs where an encoder is given, never in a
+    language model alone."""
+    norm = LayerNorm(hidden) if affine else None
     cross: dict[str, Node] = {}
     if encoder_attn is not None:
         cross = {
