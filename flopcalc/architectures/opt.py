@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import check_multiple
+from flopcalc.architectures.blocks import check_multiple, fc_layer
+from flopcalc.architectures.towers import split_attention
 from flopcalc.config import Count, Schema, Size
 from flopcalc.estimators import register
 from flopcalc.spans import Full
-from flopcalc.tree import Attention, Embedding, LayerNorm, Layers, Linear, Module
+from flopcalc.tree import Embedding, LayerNorm, Layers, Linear, Module
 
 
 class OptConfig(Schema):
@@ -31,17 +32,9 @@ class OptConfig(Schema):
 @register("opt", OptConfig)
 def opt(c: OptConfig) -> Module:
     hidden, heads, narrow = c.hidden_size, c.num_attention_heads, c.word_embed_proj_dim
-    dim = hidden // heads
-    norm = LayerNorm(hidden) if c.layer_norm_elementwise_affine else None
-    square = Linear(hidden, hidden, c.enable_bias)
-    attention = Module(
-        q_proj=square, k_proj=square, v_proj=square, core=Attention(heads, dim, dim, Full()), out_proj=square
-    ).reading("q_proj", "k_proj", "v_proj")
-    mlp = {"fc1": Linear(hidden, c.ffn_dim, c.enable_bias), "fc2": Linear(c.ffn_dim, hidden, c.enable_bias)}
-    if c.do_layer_norm_before:
-        layer = Module(self_attn_layer_norm=norm, self_attn=attention, final_layer_norm=norm, **mlp)
-    else:
-        layer = Module(self_attn=attention, self_attn_layer_norm=norm, **mlp, final_layer_norm=norm)
+    attention = split_attention(hidden, heads, Full(), bias=c.enable_bias)
+    pre_norm, affine = c.do_layer_norm_before, c.layer_norm_elementwise_affine
+    layer = fc_layer(hidden, c.ffn_dim, attention, pre_norm=pre_norm, bias=c.enable_bias, affine=affine)
     return Module(
         model=Module(
             decoder=Module(
@@ -50,7 +43,7 @@ def opt(c: OptConfig) -> Module:
                 # two unused rows in front
                 embed_positions=Embedding(c.max_position_embeddings + 2, hidden, kind="lookup"),
                 layers=Layers([layer] * c.num_hidden_layers),
-                final_layer_norm=norm if c.do_layer_norm_before else None,
+                final_layer_norm=LayerNorm(hidden) if pre_norm and affine else None,
                 project_out=Linear(hidden, narrow) if narrow != hidden else None,
             )
         ),
