@@ -59,7 +59,7 @@ def xlnet(c: XLNetConfig) -> Module:
             distances=Attention(heads, 2 * dim, 0, span) if both_ways else Attention(heads, dim, 0, one_more),
             o=matrix(),
             layer_norm=LayerNorm(hidden),
-        ),
+        ).reading("q", "k", "v"),
         ff=Module(
             layer_1=Linear(hidden, c.d_inner, bias=True),
             layer_2=Linear(c.d_inner, hidden, bias=True),
