@@ -16,7 +16,7 @@ from flopcalc.lora_defaults import DEFAULT_TARGETS, FUSED, MAMBA_TYPES
 from flopcalc.lora_fused import retarget
 from flopcalc.tree import Conv, Embedding, Linear, Module, Node, Tensor, Weight, WeightLeaf, walk
 
-__all__ = ["Adapter", "Placement", "modules", "place", "uses_again"]
+__all__ = ["Adapter", "Placement", "modules", "place"]
 
 
 class Adapter(NamedTuple):
@@ -63,8 +63,7 @@ def place(lora: Lora, tree: Node) -> Placement:
     nothing, and for a target that peft cannot adapt.
     """
     model_type = getattr(tree, "model_type", None) or ""
-    used_again = uses_again(tree)
-    found = {name: node for name, node in modules(tree) if name not in used_again}
+    found = dict(modules(tree))
     parameters = list(_parameters([("", tree), *found.items()]))
     given, lora = lora, _as_peft_reads_it(lora, model_type, found, parameters)
 
@@ -84,7 +83,7 @@ def place(lora: Lora, tree: Node) -> Placement:
     _check_matches(given, list(found), targeted, [parameter.name for parameter in matched])
     owners = {*targeted, *(parameter.owner for parameter in matched)}
     saved = tuple(f"{name}." for name in found if lora.saves(name))
-    again = {path: adapters[module] for path, module in used_again.items() if module in adapters}
+    again = {path: adapters[module] for path, module in _runs_again(tree) if module in adapters}
     return Placement(
         adapters,
         again,
@@ -95,21 +94,21 @@ def place(lora: Lora, tree: Node) -> Placement:
     )
 
 
-def uses_again(tree: Node) -> dict[str, str]:
-    """Path -> module, of linear layers that are another one run once more (a looped layer, the shared
-    head of a depth): their weight is that of a linear layer, not of an embedding."""
-    leaves = {visit.path: visit.leaf for visit in walk(tree, expand=True) if isinstance(visit.leaf, Linear)}
-    tied = {path: leaf.tied_to.rpartition(".")[0] for path, leaf in leaves.items() if leaf.tied_to is not None}
-    return {path: module for path, module in tied.items() if module in leaves}
-
-
 def modules(tree: Node, path: str = "") -> Iterator[tuple[str, Module | WeightLeaf]]:
     """(full name, node) of everything that is an `nn.Module` in the real model, the root excepted."""
     if isinstance(tree, Module):
         for name, child in tree.children:
-            if isinstance(child, (Module, WeightLeaf)) and not isinstance(child, Weight):
+            again = isinstance(child, Module) and child.runs_again
+            if isinstance(child, (Module, WeightLeaf)) and not (isinstance(child, Weight) or again):
                 yield _join(path, name), child
                 yield from modules(child, _join(path, name))
+
+
+def _runs_again(tree: Node) -> Iterator[tuple[str, str]]:
+    """(path, module) of each leaf of a module that runs once more there."""
+    for visit in walk(tree, expand=True):
+        if visit.runs_again and visit.owner is not None:
+            yield visit.path, visit.owner
 
 
 def _parameters(found: Iterable[tuple[str, Node]]) -> Iterator[_Parameter]:

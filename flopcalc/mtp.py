@@ -72,12 +72,9 @@ def with_mtp(tree: Module, config: Any, fields: Mapping[str, Any], depths: bool 
             f"pass their number, as mtp=1"
         )
     depth = build(config)
-    output = dict(tree.children)["lm_head"]
-    if head and isinstance(output, Linear):
-        shared = Linear(
-            output.in_features, output.out_features, kind="head", tied_to=output.tied_to or "lm_head.weight"
-        )
-        depth = depth.holding(shared_head=shared)
+    if head:
+        again = Module(**{"": dict(tree.children)["lm_head"]}).sharing("lm_head")
+        depth = depth.holding(shared_head=again)
     return tree.holding(mtp=Module(layers=Layers([depth] * number))).reading(mtp="model")
 
 

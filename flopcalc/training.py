@@ -109,7 +109,8 @@ def plan(tree: Node, training: Training, input_gradient: InputGradient = "autogr
     tensors = [
         (_join(visit.path, tensor.name), tensor, visit) for visit in walk(tree, expand=True) for tensor in visit.tensors
     ]
-    owners = {name: tensor.tied_to or name for name, tensor, _ in tensors}
+    tied = {name: tensor.tied_to or name for name, tensor, _ in tensors}
+    owners = {name: tied.get(owner, owner) for name, owner in tied.items()}
     placement = place(training.lora, tree) if training.lora is not None else Placement({}, {}, frozenset(), frozenset())
     chosen = {owners[name] for name in placement.biases}
     if training.trained is not None:

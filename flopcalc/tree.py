@@ -367,8 +367,9 @@ class Module(Node):
     `on(stream)` puts the subtree on another token stream, `without_grad()` says that training runs
     it forward only and that no gradient leaves it (an indexer, layers whose output nothing reads),
     `never_run()` that its parameters exist and do nothing, `sharing(path)` that its parameters are
-    those of the module at that full path; like `reading()` they return a copy. The `model_type` is
-    that of a whole model which a registered estimator described.
+    those of the module at that full path, which `runs_again` or else is another with tied weights;
+    like `reading()` they return a copy. The `model_type` is that of a whole model which a registered
+    estimator described.
     """
 
     children: tuple[tuple[str, Node], ...]
@@ -377,6 +378,7 @@ class Module(Node):
     indexes: bool = False
     reads: tuple[tuple[str, str | None], ...] = ()
     shared: str | None = None
+    runs_again: bool = False
     model_type: str | None = None
 
     def __init__(self, /, **children: Node | None) -> None:
@@ -418,8 +420,8 @@ class Module(Node):
         """The indexer of sparse attention: only indices come out, so no gradient goes in."""
         return self._copy(grad=False, indexes=True)
 
-    def sharing(self, path: str) -> Module:
-        return self._copy(shared=path)
+    def sharing(self, path: str, *, runs_again: bool = True) -> Module:
+        return self._copy(shared=path, runs_again=runs_again)
 
     def never_run(self) -> Module:
         return self._copy(grad=False, stream=NEVER)
@@ -475,6 +477,7 @@ class Visit(NamedTuple):
     experts: str | None = None
     indexes: bool = False
     owner: str | None = None
+    runs_again: bool = False
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -505,6 +508,7 @@ def _walk(node: Node, at: Visit, expand: bool) -> Iterator[Visit]:
         grad=at.grad and node.grad,
         indexes=at.indexes or node.indexes,
         owner=at.owner or node.shared,
+        runs_again=at.runs_again or node.runs_again,
     )
     if isinstance(node, Routed):
         at = at._replace(top_k=at.top_k * node.top_k, num_experts=at.num_experts * node.num_experts, experts=at.path)

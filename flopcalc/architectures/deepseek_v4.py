@@ -132,7 +132,7 @@ def self_attention(c: DeepseekV4Config, kind: str) -> Module:
     ).reading("kv_proj", "compressor", q_a_norm="q_a_proj", q_b_proj="q_a_norm", kv_norm="kv_proj")
 
 
-def hyper_connection(c: DeepseekV4Config) -> Module:
+def hyper_connection(c: Any) -> Module:
     """Maps each token's residual streams to the weights that collapse, expand and mix them."""
     streams = c.hc_mult
     weights = (2 + streams) * streams
@@ -173,7 +173,7 @@ def deepseek_v4_mtp(c: DeepseekV4Config) -> Module:
     """A windowed layer on residual streams of its own: each takes in what one matrix makes of the
     stream below and another of the next token's embedding."""
     hidden = c.hidden_size
-    again = Linear(hidden, hidden, kind="mtp_projection", tied_to="mtp.layers.0.h_proj.weight")
+    again = Module(**{"": Linear(hidden, hidden, kind="mtp_projection")}).sharing("mtp.layers.0.h_proj")
     return Module(
         enorm=Norm(hidden, "mtp_norm"),
         hnorm=Norm(hidden, "mtp_norm"),

@@ -148,7 +148,7 @@ def zamba(c: ZambaConfig) -> Module:
         attends, owns = kind
         if attends != "hybrid":
             return scan
-        shared = block if owns else block.sharing(f"model.layers.{hybrids[0]}.shared_transf")
+        shared = block if owns else block.sharing(f"model.layers.{hybrids[0]}.shared_transf", runs_again=False)
         return Module(shared_transf=shared, linear=Linear(hidden, hidden), mamba_decoder=scan)
 
     return shared_lm(c, each(layer, [(kind, i in owners) for i, kind in enumerate(c.layers_block_type)]))
@@ -219,7 +219,7 @@ def zamba2(c: Zamba2Config) -> Module:
         shared = shared_block(c, wide_attention(c, **attends if c.use_shared_attention_adapter else {}), feed_forward)
         owner = hybrids[place % c.num_mem_blocks]
         owns = hybrids[place] == owner or not c.tie_word_embeddings  # untied, nothing is shared
-        return shared if owns else shared.sharing(f"model.layers.{owner}.shared_transformer")
+        return shared if owns else shared.sharing(f"model.layers.{owner}.shared_transformer", runs_again=False)
 
     def hybrid() -> Module:
         return Module(shared_transformer=block(next(places)), linear=Linear(hidden, hidden), mamba_decoder=scan)
