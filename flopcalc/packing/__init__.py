@@ -10,17 +10,18 @@ from __future__ import annotations
 import operator
 from typing import Any, get_args
 
+import numpy as np
+
 from flopcalc.errors import InvalidBatch, InvalidOption
 from flopcalc.packing.cells import Task
-from flopcalc.packing.dealing import deal
+from flopcalc.packing.dealing import deal, deal_under_cap
 from flopcalc.packing.plan import Plan, Sync
 from flopcalc.packing.pricing import price
-from flopcalc.packing.search import FEW, GOOD, find_cells, polish
+from flopcalc.packing.search import GOOD, find_cells, polish
 
 __all__ = ["Plan", "Sync", "balance", "pack"]
 
 _NO_CAP = 1 << 62
-_LEVEL = 1.0001  # so level, many documents are left as they are
 
 
 def pack(
@@ -67,6 +68,8 @@ def pack(
     num = len(documents.index)
     if num == 0:
         return Plan(documents, documents.index, num_ranks, 0, sync, max_tokens=max_tokens)
+    if pad_to_longest and (documents.tokens[1:] > documents.tokens[:-1]).any():
+        raise InvalidOption("pad_to_longest: needs a counter to which longer documents cost no less")
     longest = int(documents.tokens.argmax())
     if documents.tokens[longest] > max_tokens:
         raise InvalidBatch(
@@ -104,9 +107,11 @@ def balance(seq_lens: Any, num_ranks: int, counter: Any, equal_count: bool = Fal
     if num:
         task = Task(documents, num_ranks, _NO_CAP, "step")
         makespan = task.makespan(cell, 1)
-        if num <= FEW or makespan > _LEVEL:
-            cell = polish(task, cell, 1, far=makespan > GOOD, moves=not equal_count)
-    return Plan(documents, cell, num_ranks, 1 if num else 0, "step")
+        if makespan > GOOD and equal_count:  # huge documents: their ranks take the small ones
+            ones, loads = np.ones(num, np.int64), np.zeros(num_ranks, np.int64)
+            cell = deal_under_cap(documents.work, ones, loads, num // num_ranks)
+        cell = polish(task, cell, 1, far=makespan > GOOD, moves=not equal_count)
+    return Plan(documents, cell, num_ranks, 1 if num else 0, "step", equal_count=equal_count)
 
 
 def _positive(name: str, value: Any) -> int:

@@ -7,22 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from flopcalc.packing.pricing import Priced, exact_sum
+from flopcalc.packing.pricing import Priced, exact_sum, stable_order
 
 __all__ = ["lower_bounds"]
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # what floats may be off by
 
 
-def lower_bounds(documents: Priced, ranks: int, cap: int | None) -> dict[str, int]:
+def lower_bounds(documents: Priced, ranks: int, *, cap: int | None = None, equal_count: bool = False) -> dict[str, int]:
     """Each bound by its name: `mean` is a rank's share of all work; `largest` follows from the
-    largest documents; `cap`, asked for where ranks meet at every micro-batch, from both."""
-    mean = -(-exact_sum(documents.flops) // ranks)
-    bounds = {"mean": mean, "largest": _largest_bound(documents, ranks)}
-    return bounds if cap is None else {**bounds, "cap": _cap_bound(documents, ranks, cap)}
+    largest documents; `cap`, asked for where ranks meet at every micro-batch, from both; `count`,
+    where ranks get equal numbers of documents, from what must lie beside the largest."""
+    bounds = {"mean": -(-exact_sum(documents.flops) // ranks), "largest": _largest(documents, ranks)}
+    if cap is not None:
+        bounds["cap"] = _cap(documents, ranks, cap)
+    if equal_count:
+        bounds["count"] = _count(documents, ranks)
+    return bounds
 
 
-def _largest_bound(documents: Priced, ranks: int) -> int:
+def _largest(documents: Priced, ranks: int) -> int:
     """The largest document; or the j + 1 that some rank must hold of the j*ranks + 1 largest."""
     if len(documents.flops) == 0:
         return 0
@@ -32,7 +36,22 @@ def _largest_bound(documents: Priced, ranks: int) -> int:
     return exact_sum(documents.flops[best * (ranks - 1) : best * ranks + 1])
 
 
-def _cap_bound(documents: Priced, ranks: int, cap: int) -> int:
+def _count(documents: Priced, ranks: int) -> int:
+    """Equal numbers of documents: the j largest lie on q <= j ranks, together with the smallest of all
+    at best; the mean of these ranks."""
+    if len(documents.flops) == 0:
+        return 0
+    flops = documents.flops.astype(np.float64)
+    each = len(flops) // ranks
+    largest, smallest = np.cumsum(flops), np.append(0.0, np.cumsum(flops[::-1]))
+    best = 0.0
+    for held in range(1, ranks + 1):
+        on = np.arange(-(-held // each), held + 1)
+        best = max(best, float(((largest[held - 1] + smallest[on * each - held]) / on).min()))
+    return ceil(best * (1 - _ROUNDING))
+
+
+def _cap(documents: Priced, ranks: int, cap: int) -> int:
     """The cap's share where ranks meet at every micro-batch; below the mean it says nothing.
 
     Documents of more than half the cap never share a micro-batch, so the j dearest steps last at
@@ -50,23 +69,30 @@ def _cap_bound(documents: Priced, ranks: int, cap: int) -> int:
     flops = documents.flops.astype(np.float64)
     long = np.flatnonzero(2 * documents.tokens > cap)
     heads = np.append(flops[0], flops[long[ranks::ranks]])
-    steps = np.arange(1, len(heads) + 1)
-    idle = np.cumsum(heads) * ranks - _most_work(documents.tokens, flops, steps * ranks, cap)
+    bins = np.arange(1, len(heads) + 1) * ranks
+    idle = np.cumsum(heads) * ranks - _most_work(documents.tokens, flops, bins, cap)
     total = np.cumsum(flops)[-1]  # one after the other, hence the same on every machine
     return ceil(float(total + idle.max()) / ranks * (1 - _ROUNDING))
 
 
 def _most_work(tokens: Any, flops: Any, bins: Any, cap: int) -> Any:
     """An upper bound of the work that so many micro-batches can hold, for each number of `bins`."""
-    ascending = np.argsort(tokens, kind="stable")
-    tokens, flops = tokens[ascending], flops[ascending]
-    rate = flops / np.maximum(tokens, 1)
-    densest = np.argsort(-rate, kind="stable")
-    by_tokens = np.interp(
-        bins * float(cap), np.append(0, np.cumsum(tokens[densest])), np.append(0, np.cumsum(flops[densest]))
-    )
-    beside = np.minimum(tokens, cap - tokens)
-    best_rate = np.append(0.0, np.maximum.accumulate(rate))[np.searchsorted(tokens, beside, "right")]
-    full = np.maximum.accumulate(flops + (cap - tokens) * best_rate)
-    by_longest = np.append(0.0, np.cumsum(full[::-1]))[np.minimum(bins, len(tokens))]
+    if (tokens[1:] > tokens[:-1]).any():
+        longest_first = stable_order(tokens, descending=True)
+        tokens, flops = tokens[longest_first], flops[longest_first]
+    # The highest cost per token of a document no longer than each.
+    rate = np.append(np.maximum.accumulate((flops / np.maximum(tokens, 1))[::-1])[::-1], 0.0)
+    held = np.cumsum(tokens)
+    needed = int(np.searchsorted(held, bins[-1] * cap)) + 1
+    work = np.cumsum(rate[:-1][:needed] * tokens[:needed])
+    by_tokens = np.interp(bins * float(cap), np.append(0, held[:needed]), np.append(0, work))
+
+    few = max(int(bins[-1]), int(np.count_nonzero(2 * tokens > cap)))
+    longest = tokens[:few]
+    beside = np.minimum(longest, cap - longest)
+    fits = len(tokens) - np.searchsorted(tokens[::-1], beside, "right")
+    full = flops[:few] + (cap - longest) * rate[fits]
+    full = np.append(full, cap * rate[min(few, len(tokens))])  # shorter ones than these: no more than that
+    full = np.maximum.accumulate(full[::-1])[::-1][:-1]
+    by_longest = np.append(0.0, np.cumsum(full))[np.minimum(bins, len(full))]
     return np.minimum(by_tokens, by_longest)

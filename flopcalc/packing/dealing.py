@@ -17,9 +17,9 @@ import numpy as np
 __all__ = ["deal", "deal_under_cap", "fill"]
 
 _ROUNDS = 16  # of each fold, on the way up and down
-_LARGE = 32  # under a cap, items above this part of it are dealt with care
+_LARGE = 16  # under a cap, items above this part of it are dealt with care
 _LIKE = 0.95
-_HASTE = 8
+_HASTE = 4
 
 
 def deal(work: Any, bins: int, *, evenly: bool = False, loads: Any = 0) -> Any:

@@ -12,6 +12,7 @@ __all__ = ["exchange"]
 
 _COMPARED = 20_000  # pairs of documents looked at in a round, about
 _ROUNDS = 4
+_SMALLEST = 32  # documents an owner, the smallest of all, that do without special effort
 _OFFERED = 4, 48  # documents of an owner that may change hands, at least and at most
 
 
@@ -36,7 +37,8 @@ def exchange(
     if pairs == 0:
         return cell
     most = int(np.clip((effort * _COMPARED / pairs) ** 0.5, *_OFFERED))
-    offers = _offers(cell // cells_each, owners, most)
+    first = 0 if effort > 1 else max(0, num - _SMALLEST * owners)
+    offers = _offers(cell // cells_each, owners, most, first)
     filled = np.bincount(cell, documents.tokens, owners * cells_each).astype(np.int64)
     count = np.bincount(cell, minlength=owners * cells_each)
     load = np.bincount(cell // cells_each, documents.work, owners).astype(np.int64)
@@ -45,7 +47,7 @@ def exchange(
     moves = moves and cells_each == 1
     for turn in range(_ROUNDS * effort):
         if turn and effort > 1:
-            offers = _offers(cell[:-1] // cells_each, owners, most)
+            offers = _offers(cell[:-1] // cells_each, owners, most, first)
         ranked = np.take_along_axis(groups, np.argsort(load[groups], axis=1, kind="stable"), axis=1)
         half = groups.shape[1] // 2
         heavy, light = ranked[:, ::-1][:, :half].ravel(), np.roll(ranked[:, :half], turn // 2, axis=1).ravel()
@@ -80,13 +82,14 @@ def exchange(
     return cell[:-1]
 
 
-def _offers(owner: Any, owners: int, most: int) -> Any:
-    """Documents of each owner, (owners, slots): all where they are few, else the smallest and some of
-    every size; `len(owner)` in slots left empty, of which there is one at least."""
-    order = np.append(stable_order(owner), len(owner))
-    held = np.bincount(owner, minlength=owners)[:, None]
+def _offers(owner: Any, owners: int, most: int, first: int) -> Any:
+    """Documents of each owner, (owners, slots), from number `first` on: all where they are few, else
+    the smallest and some of every size; `len(owner)` in slots left empty, of which there is one at
+    least."""
+    order = np.append(stable_order(owner[first:]) + first, len(owner))
+    held = np.bincount(owner[first:], minlength=owners)[:, None]
     half = most // 2
     slot = np.arange(min(most, int(held.max())) + 1)
     spaced = np.where(slot < half, slot * slot * (held - 2 * half) // half**2 + slot, held - 2 * half + slot)
     which = np.where(held <= 2 * half, slot, spaced)
-    return order[np.where(which < held, np.cumsum(held)[:, None] - held + which, len(owner))]
+    return order[np.where(which < held, np.cumsum(held)[:, None] - held + which, len(order) - 1)]

@@ -25,7 +25,7 @@ class Plan:
 
     def __init__(
         self, documents: Priced, cell: Any, num_ranks: int, num_micro_batches: int, sync: Sync, *,
-        max_tokens: int | None = None, pad_to_longest: bool = False,
+        max_tokens: int | None = None, pad_to_longest: bool = False, equal_count: bool = False,
     ) -> None:  # fmt: skip
         """`cell` is rank * num_micro_batches + step of each of `documents`."""
         self.num_ranks = num_ranks
@@ -35,7 +35,8 @@ class Plan:
         """Where ranks wait for each other: at every `micro_batch`, or once a `step`."""
         self.max_tokens = max_tokens
         """The cap of a micro-batch; None for a split without one."""
-        self._documents, self._cell, self._padded = documents, cell, pad_to_longest
+        self._documents, self._cell = documents, cell
+        self._padded, self._equal_count = pad_to_longest, equal_count
         self._counts = np.bincount(cell, minlength=num_ranks * num_micro_batches)
 
     # --- who runs what ---------------------------------------------------------------------------
@@ -108,10 +109,10 @@ class Plan:
 
     @cached_property
     def lower_bounds(self) -> dict[str, int]:
-        """FLOPs below which no plan's makespan can fall: by the mean of the ranks, by the largest
-        documents, and by the cap where ranks meet at every micro-batch."""
+        """FLOPs below which no plan's makespan can fall: by the `mean` of the ranks, by the `largest`
+        documents, by the `cap` where ranks meet at every micro-batch, by equal `count` where asked for."""
         cap = self.max_tokens if self.sync == "micro_batch" else None
-        return lower_bounds(self._documents, self.num_ranks, cap)
+        return lower_bounds(self._documents, self.num_ranks, cap=cap, equal_count=self._equal_count)
 
     @property
     def lower_bound(self) -> int:

@@ -94,7 +94,7 @@ def _layouts(task: Task, steps: int, *, last: bool) -> Iterator[Any]:
 
 def _bound(task: Task) -> float:
     """The lower bound over a rank's share."""
-    bounds = lower_bounds(task.documents, task.ranks, task.cap if task.sync == "micro_batch" else None)
+    bounds = lower_bounds(task.documents, task.ranks, cap=task.cap if task.sync == "micro_batch" else None)
     return max(bounds.values()) / max(bounds["mean"], 1)
 
 
