@@ -15,6 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, NamedTuple
 
 from flopcalc import facts
@@ -23,7 +24,19 @@ from flopcalc.conventions import Convention
 from flopcalc.counting import FlopCounter
 from flopcalc.errors import FlopcalcError, InvalidOption
 from flopcalc.estimators import describe
-from flopcalc.tree import MATMUL_KINDS, Attention, ChannelScan, IndexScores, Mamba, Mixer, Node, Shape, StreamMix, walk
+from flopcalc.tree import (
+    MATMUL_KINDS,
+    Attention,
+    ChannelScan,
+    IndexScores,
+    Mamba,
+    Mixer,
+    Node,
+    Shape,
+    StreamMix,
+    Weight,
+    walk,
+)
 
 __all__ = [
     "FlopComparison",
@@ -51,6 +64,9 @@ _JUDGED_MIXERS = (Attention, IndexScores, StreamMix)
 
 _PLAIN_MASK = ("bloom", "openai-gpt", "prophetnet", "reformer", "xlm", "xlnet")
 """Types that widen a mask of one row themselves, or build position biases from it, as ALiBi does."""
+_WHOLE_POOLS = ("glm5_next",)
+"""Types that mask the last pool of keys while it is not full, which meta tensors cannot do: they are
+judged at lengths of whole pools."""
 _SCANS = (Mamba, ChannelScan)
 """Recurrences that transformers runs token by token in Python."""
 _FLOAT32 = ("xlstm",)
@@ -112,7 +128,8 @@ def verify(config: Any, lengths: Sequence[int] | None = None) -> Verification:
     model = build_real_model(model_type, fields)
     missing, surplus = compare_parameters(tree, model)
     if lengths is None:
-        lengths = (48, 131) if not any(isinstance(visit.leaf, _SCANS) for visit in walk(tree)) else (7, 12)
+        long = (48, 144) if model_type in _WHOLE_POOLS else (48, 131)
+        lengths = long if not any(isinstance(visit.leaf, _SCANS) for visit in walk(tree)) else (7, 12)
     try:
         flops, not_run = [compare_flops(tree, model, tokens) for tokens in lengths], None
     except Exception as error:  # whatever modelling code raises on meta tensors
@@ -162,7 +179,9 @@ def compare_flops(tree: Node, model: Any, tokens: int) -> FlopComparison:
     weights = sum(flops for kind, flops in by_kind.items() if kind in MATMUL_KINDS)
     mixers = sum(by_kind.values()) - weights
     attends = any(isinstance(visit.leaf, Attention) for visit in walk(tree))
-    weights_seen, mixers_seen = operator_flops(tree, model, lambda: _forward_text(model, tokens, attends))
+    weights_seen, mixers_seen = operator_flops(
+        tree, model, lambda: _forward_text(model, tokens, attends), tokens=tokens
+    )
     if _owns_and_attends(tree):  # the two cannot be told apart
         weights, mixers = weights + mixers, 0
         weights_seen, mixers_seen = weights_seen + mixers_seen, 0
@@ -182,23 +201,23 @@ def _forward_text(model: Any, tokens: int, attends: bool = True) -> None:
     model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
 
 
-def operator_flops(tree: Node, module: Any, run: Callable[[], Any], path: str = "") -> tuple[int, int]:
+def operator_flops(tree: Node, module: Any, run: Callable[[], Any], path: str = "", tokens: int = 0) -> tuple[int, int]:
     """(weight products, activation products) in FLOPs that the operator counter sees while `run`
-    calls `module`, the part of the real model that `path` names in the tree."""
+    calls `module` with so many tokens, the part of the real model that `path` names in the tree."""
     owners = set(_weight_modules(tree))
     routed = dict(_routed_modules(tree))
     recurrent = set(_recurrent_modules(tree))
-    scorers = {
-        visit.path.rpartition(".")[0] for visit in walk(tree, expand=True) if isinstance(visit.leaf, IndexScores)
-    }
+    scorers = dict(_scorers(tree))
     weights = mixers = 0
     for name, operator, flops in _run_counted(module, run):
         place = ".".join(filter(None, (path, name)))
         depthwise = "convolution" in operator and (place not in owners or place in recurrent)
         if "rotary" in place or depthwise:  # no matrix
             continue
-        if place in scorers:  # by mm where it scores one query at a time
-            mixers += flops
+        if place in scorers:  # by mm where it scores one query at a time; matrices of its own are mm too
+            own = 0 if "bmm" in operator else 2 * tokens * scorers[place]
+            weights += own
+            mixers += flops - own
         elif "bmm" not in operator or place in owners:  # mm, addmm, _grouped_mm; block-diagonal weights use bmm
             top_k, num_experts = routed.get(place, (1, 1)) if "bmm" in operator else (1, 1)
             weights += flops * top_k // num_experts  # by bmm, every expert sees every token
@@ -261,6 +280,17 @@ def _owns_and_attends(tree: Node) -> bool:
         if not tensor.name and tensor.kind in MATMUL_KINDS
     }
     return bool(attending & bare)
+
+
+def _scorers(tree: Node) -> Iterator[tuple[str, int]]:
+    """(indexer, numbers in bare matrices of its own) of the modules that score keys."""
+    visits = list(walk(tree, expand=True))
+    for visit in visits:
+        if isinstance(visit.leaf, IndexScores):
+            place = visit.path.rpartition(".")[0]
+            siblings = (other for other in visits if other.path.rpartition(".")[0] == place)
+            bare = [other for other in siblings if isinstance(other.leaf, Weight)]
+            yield place, sum(prod(t.shape) for other in bare for t in other.tensors if t.kind in MATMUL_KINDS)
 
 
 def _routed_modules(tree: Node) -> Iterator[tuple[str, tuple[int, int]]]:

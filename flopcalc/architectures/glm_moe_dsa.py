@@ -3,12 +3,23 @@ layers own no indexer and read what the last layer with one has picked."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from flopcalc.architectures.blocks import causal_lm, check_types, each
 from flopcalc.architectures.deepseek import DeepseekV32Config, indexed_layer
 from flopcalc.config import Count, Size, legacy
 from flopcalc.estimators import register
 from flopcalc.mtp import next_token_depth, register_mtp
 from flopcalc.tree import Module
+
+
+def scheduled_indexers(c: Any) -> list[str]:
+    """Which layers own an indexer: as a pattern such as FSSF says, or else every `index_topk_freq`-th
+    after the first ones."""
+    if c.index_topk_pattern is not None:
+        return [{"F": "full", "S": "shared"}.get(letter, letter) for letter in c.index_topk_pattern]
+    skipped = [max(i - c.index_skip_topk_offset + 1, 0) for i in range(c.num_hidden_layers)]
+    return ["shared" if i % max(c.index_topk_freq, 1) else "full" for i in skipped]
 
 
 class GlmMoeDsaConfig(DeepseekV32Config):
@@ -29,17 +40,10 @@ class GlmMoeDsaConfig(DeepseekV32Config):
     def derive(self) -> None:
         super().derive()
         if self.indexer_types is None:
-            self.indexer_types = self._scheduled_indexers()
+            self.indexer_types = scheduled_indexers(self)
         check_types("indexer_types", self.indexer_types, self.num_hidden_layers, ("full", "shared"))
         if self.indexer_types[:1] == ["shared"]:
             raise ValueError("indexer_types[0]: found 'shared', expected 'full': no layer before it picks keys")
-
-    def _scheduled_indexers(self) -> list[str]:
-        """A pattern such as FSSF, or else every `index_topk_freq`-th layer after the first ones."""
-        if self.index_topk_pattern is not None:
-            return [{"F": "full", "S": "shared"}.get(letter, letter) for letter in self.index_topk_pattern]
-        skipped = [max(i - self.index_skip_topk_offset + 1, 0) for i in range(self.num_hidden_layers)]
-        return ["shared" if i % max(self.index_topk_freq, 1) else "full" for i in skipped]
 
 
 @register("glm_moe_dsa", GlmMoeDsaConfig)

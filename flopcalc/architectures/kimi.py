@@ -3,6 +3,8 @@ that decays each key channel on its own) in most layers, and latent attention in
 
 from __future__ import annotations
 
+from typing import Any
+
 from flopcalc.architectures.blocks import (
     backbone,
     check_top_k,
@@ -18,7 +20,7 @@ from flopcalc.architectures.deepseek import DeepseekV3Config, Latent, deepseek_v
 from flopcalc.config import Count, Schema, Size, aliases, legacy
 from flopcalc.estimators import register
 from flopcalc.spans import Full
-from flopcalc.tree import Conv1d, DeltaRule, Linear, Module, Norm, Weight
+from flopcalc.tree import Conv1d, DeltaRule, Linear, Module, Norm, Shape, Weight
 
 
 @register("kimi_k2", DeepseekV3Config)
@@ -88,8 +90,9 @@ class KimiLinearConfig(Latent):
         return ["full_attention" if i + 1 in full else "linear_attention" for i in layers]
 
 
-def delta_attention(c: KimiLinearConfig) -> Module:
-    """Kimi Delta Attention: one convolution over queries, keys and values, low-rank forget and output gates."""
+def delta_attention(c: Any, decay: Shape) -> Module:
+    """Kimi Delta Attention: one convolution over queries, keys and values, low-rank forget and output gates;
+    `decay` is the shape in which a model stores the decay of each head."""
     heads, dim, hidden = c.linear_num_heads, c.linear_head_dim, c.hidden_size
     inner = heads * dim
     return Module(
@@ -101,7 +104,7 @@ def delta_attention(c: KimiLinearConfig) -> Module:
             f_a_proj=Linear(hidden, dim),
             f_b_proj=Linear(dim, inner),
             dt_bias=Weight((inner,)),
-            A_log=Weight((1, 1, heads, 1)),
+            A_log=Weight(decay),
         ),
         b_proj=Linear(hidden, heads),
         core=DeltaRule(heads, dim, dim),
@@ -114,11 +117,13 @@ def delta_attention(c: KimiLinearConfig) -> Module:
 
 @register("kimi_linear", KimiLinearConfig)
 def kimi_linear(c: KimiLinearConfig) -> Module:
+    delta = delta_attention(c, (1, 1, c.linear_num_heads, 1))
+
     def layer(kind: tuple[str, str]) -> Module:
         attends, mlp = kind
         return decoder_layer(
             c.hidden_size,
-            self_attn=mla(c, Full()) if attends == "full_attention" else delta_attention(c),
+            self_attn=mla(c, Full()) if attends == "full_attention" else delta,
             mlp=dense_or_sparse(c, mlp, c.num_local_experts, c.n_shared_experts),
         )
 
