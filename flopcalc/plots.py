@@ -12,7 +12,7 @@ from flopcalc.counting import FlopCounter, Phase
 from flopcalc.errors import InvalidOption
 from flopcalc.training import Training
 
-__all__ = ["plot_flops_per_token"]
+__all__ = ["figure_for", "plot_flops_per_token"]
 
 LENGTHS = tuple(round(2 ** (power / 4)) for power in range(36, 69))
 """Document lengths in tokens: 512 to 131,072."""
@@ -50,6 +50,22 @@ class Panel(NamedTuple):
     totals: list[float]
 
 
+def figure_for(path: str | Path, width: float, height: float) -> Any:
+    """An empty matplotlib figure, in inches, that can be saved to that file.
+
+    Raises InvalidOption without matplotlib, or for a format that it does not write.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InvalidOption(f"--plot needs matplotlib: pip install 'flopcalc[plot]' ({error})") from None
+    formats = sorted(FigureCanvasAgg.get_supported_filetypes())
+    if Path(path).suffix.removeprefix(".").lower() not in formats:
+        raise InvalidOption(f"--plot: found {str(path)!r}, expected a file that ends in .{', .'.join(formats)}")
+    return Figure(figsize=(width, height), layout="constrained", dpi=120)
+
+
 def plot_flops_per_token(
     tree: Any,
     conventions: Sequence[Convention],
@@ -71,14 +87,6 @@ def plot_flops_per_token(
 
     Raises InvalidOption without matplotlib, or for a format that it does not write.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InvalidOption(f"--plot needs matplotlib: pip install 'flopcalc[plot]' ({error})") from None
-    formats = sorted(FigureCanvasAgg.get_supported_filetypes())
-    if Path(path).suffix.removeprefix(".").lower() not in formats:
-        raise InvalidOption(f"--plot: found {str(path)!r}, expected a file that ends in .{', .'.join(formats)}")
     lengths = sorted({*LENGTHS, seq_len or LENGTHS[-1]})
     compared = lengths.index(seq_len or LENGTHS[-1])
     panels = _panels([FlopCounter(tree, convention, phase, training) for convention in conventions], lengths)
@@ -89,7 +97,7 @@ def plot_flops_per_token(
 
     columns = min(4, len(panels))
     rows = ceil(len(panels) / columns)
-    figure = Figure(figsize=(max(3.2 * columns, 7), 2.6 * rows + 1.6), layout="constrained", dpi=120)
+    figure = figure_for(path, max(3.2 * columns, 7), 2.6 * rows + 1.6)
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     legend: dict[str, Any] = {}
     for axis, panel in zip(axes, panels, strict=False):

@@ -223,7 +223,7 @@ def test_small_plans_exist_where_any_does_and_are_near_the_best(seq_lens: list[i
         assert best is None
         return
     assert best is None or plan.lower_bound <= best
-    assert best is None or plan.makespan <= 1.5 * best
+    assert best is None or plan.makespan <= 1.25 * best
 
 
 # --- where ranks meet ----------------------------------------------------------------------------
@@ -278,9 +278,9 @@ def test_the_summary_says_what_a_user_asks_first() -> None:
         "4 documents on 2 ranks, 2 micro-batches each of at most 5 tokens",
         "tokens       14 in all, 2 to 5 a micro-batch",
         "FLOPs        54 in all, 4 to 25 a micro-batch",
-        "makespan     34 FLOPs: the slowest rank of every micro-batch",
-        "lower bound  34 FLOPs (cap), 0.000% below",
-        "imbalance    1.259259 (max / mean), 20.588% of the ranks' time idle",
+        "makespan     34 FLOPs: those of the slowest rank of every micro-batch, summed",
+        "lower bound  34 FLOPs (cap): the makespan is 0.000% above it",
+        "imbalance    1.259259 (max / mean): 20.588% of the ranks' time is idle",
     ]
 
 

@@ -126,23 +126,26 @@ class Plan:
 
     def summary(self) -> str:
         """The plan in a few lines."""
-        tokens, flops = self.tokens, self.flops
-        where = "of every micro-batch" if self.sync == "micro_batch" else "of the step"
         cap = f" of at most {self.max_tokens:,} tokens" if self.max_tokens is not None else ""
-        bound = max(self.lower_bounds, key=self.lower_bounds.__getitem__)
-        lines = [
-            f"{len(self._cell):,} documents on {self.num_ranks:,} ranks, {self.num_micro_batches:,} micro-batches "
-            f"each{cap}",
-        ]
-        if self._cell.size:
-            lines += [
+        title = (
+            f"{_count(len(self._cell), 'document')} on {_count(self.num_ranks, 'rank')}, "
+            f"{_count(self.num_micro_batches, 'micro-batch')} each{cap}"
+        )
+        if len(self._cell) == 0:
+            return title
+        tokens, flops = self.tokens, self.flops
+        where = "of every micro-batch, summed" if self.sync == "micro_batch" else "of the step"
+        by = max(self.lower_bounds, key=self.lower_bounds.__getitem__)
+        return "\n".join(
+            [
+                title,
                 f"tokens       {sum(self.rank_tokens):,} in all, {tokens.min():,} to {tokens.max():,} a micro-batch",
                 f"FLOPs        {self.total_flops:.6g} in all, {flops.min():.6g} to {flops.max():.6g} a micro-batch",
-                f"makespan     {self.makespan:.6g} FLOPs: the slowest rank {where}",
-                f"lower bound  {self.lower_bound:.6g} FLOPs ({bound}), {self.excess:.3%} below",
-                f"imbalance    {self.imbalance:.6f} (max / mean), {self.idle_share:.3%} of the ranks' time idle",
+                f"makespan     {self.makespan:.6g} FLOPs: those of the slowest rank {where}",
+                f"lower bound  {self.lower_bound:.6g} FLOPs ({by}): the makespan is {self.excess:.3%} above it",
+                f"imbalance    {self.imbalance:.6f} (max / mean): {self.idle_share:.3%} of the ranks' time is idle",
             ]
-        return "\n".join(lines)
+        )
 
     @cached_property
     def _order(self) -> Any:
@@ -166,3 +169,7 @@ class Plan:
         elif len(values):
             sums[held] = np.add.reduceat(by_place[self._order], starts)
         return sums.reshape(shape)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"
