@@ -20,11 +20,12 @@ class CpmAntConfig(Schema):
     prompt_types: Size = 32
     prompt_length: Count = 32
     segment_types: Size = 32
+    tie_word_embeddings: bool = True
 
 
 @register("cpmant", CpmAntConfig)
 def cpmant(c: CpmAntConfig) -> Module:
-    """The head, a matrix of its own, leaves the prompt out."""
+    """The head leaves the prompt out, so its matrix is its own, whatever tie_word_embeddings says."""
     hidden, heads, inner = c.hidden_size, c.num_attention_heads, c.num_attention_heads * c.dim_head
     attention = Module(
         project_q=Linear(hidden, inner),
