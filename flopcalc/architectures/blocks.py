@@ -135,7 +135,9 @@ class Multimodal(Schema):
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_null_parts(cls, fields: dict[str, Any]) -> dict[str, Any]:
+    def _drop_null_parts(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):  # nested, and no object: pydantic says so
+            return fields
         parts = {name for name, field in cls.model_fields.items() if field.default_factory is not None}
         return {name: value for name, value in fields.items() if value is not None or name not in parts}
 
@@ -146,7 +148,9 @@ class FlatMultimodal(Multimodal):
 
     @model_validator(mode="before")
     @classmethod
-    def _gather_text(cls, fields: dict[str, Any]) -> dict[str, Any]:
+    def _gather_text(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
         text = fields.get("text_config") or fields
         tied = fields.get("tie_word_embeddings") or (isinstance(text, dict) and text.get("tie_word_embeddings"))
         return {**fields, "text_config": text, "tie_word_embeddings": tied or False}
@@ -162,7 +166,9 @@ class Nested(Multimodal):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_parts(cls, fields: dict[str, Any]) -> dict[str, Any]:
+    def _read_parts(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
         return {**fields, **{name: cls._read_part(name, fields.get(name)) for name in cls.part_defaults}}
 
     @classmethod
@@ -171,7 +177,10 @@ class Nested(Multimodal):
         part = default if given is None else given
         if not isinstance(part, dict):
             raise ValueError(f"{name}: found {part!r}, expected an object")
-        estimator = find_part(part.get("model_type", default["model_type"]))
+        model_type = part.get("model_type", default["model_type"])
+        if not isinstance(model_type, str):
+            raise ValueError(f"{name}.model_type: found {model_type!r}, expected a string such as 'llama'")
+        estimator = find_part(model_type)
         return estimator.schema.read(estimator.model_type, part, f"({name})")  # type: ignore[no-any-return]
 
     def derive(self) -> None:

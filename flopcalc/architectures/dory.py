@@ -4,7 +4,7 @@ place; its middle layers run several times."""
 from __future__ import annotations
 
 from flopcalc.architectures.blocks import TypedDecoder, attention, backbone, each, every_nth_full, lm_head, mlp
-from flopcalc.config import Count, Size
+from flopcalc.config import Count, Repeats, Size
 from flopcalc.estimators import register
 from flopcalc.tree import Linear, Module, Weight
 
@@ -23,7 +23,7 @@ class DoryConfig(TypedDecoder):
     n_input_layers: Count = 8
     n_recurrent_layers: Count | None = None
     n_output_layers: Count = 8
-    n_recurrent_loops: Size = 2
+    n_recurrent_loops: Repeats = 2
 
     def default_layer_types(self) -> list[str]:
         return every_nth_full(self.num_hidden_layers, 4)

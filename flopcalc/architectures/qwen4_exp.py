@@ -19,7 +19,7 @@ from flopcalc.architectures.blocks import (
 )
 from flopcalc.architectures.qwen3_5 import Qwen3_5MoeTextConfig, delta_net
 from flopcalc.architectures.towers import Qwen3VisionConfig, qwen3_tower
-from flopcalc.config import Size
+from flopcalc.config import Repeats, Size
 from flopcalc.estimators import register
 from flopcalc.spans import Blocks, Compressed
 from flopcalc.tree import Conv1d, Embedding, IndexScores, Linear, Module, Norm
@@ -42,9 +42,9 @@ class Qwen4ExpTextConfig(Qwen3_5MoeTextConfig):
     ple_layer_ids: list[Size] | None = None
     ple_embed_dim: Size | None = None
     ple_conv_kernel_size: Size = 4
-    ngram_size: Size = 3
-    heads_per_ngram: Size = 8
-    ngram_vocab_size_base: Size = 20_000_000
+    ngram_size: Repeats = 3
+    heads_per_ngram: Repeats = 8
+    ngram_vocab_size_base: int = Field(20_000_000, gt=0, le=2**32)  # primes are looked for from here on
     make_ngram_vocab_size_divisible_by: Size = 128
 
     def derive(self) -> None:
