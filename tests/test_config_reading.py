@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -224,38 +225,70 @@ def places(fields: dict[str, Any], schema: type[Schema]) -> Iterator[tuple[str, 
             yield from ((name, *rest) for rest in places(nested if isinstance(nested, dict) else {}, inner))
 
 
+ABSENT = object()
+
+
+def changed(fields: dict[str, Any], place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """A copy of the config with one value set, or taken away."""
+    top = at = copy.deepcopy(fields)
+    for name in place[:-1]:
+        if not isinstance(at.get(name), dict):
+            at[name] = {}
+        at = at[name]
+    if value is ABSENT:
+        at.pop(place[-1], None)
+    else:
+        at[place[-1]] = value
+    return top
+
+
+def count_or_refuse(config: dict[str, Any]) -> None:
+    try:
+        number = FlopCounter(config, "exact")(LENGTHS)
+    except FlopcalcError as error:
+        assert str(error)
+    else:
+        assert type(number) is int and number >= 0
+
+
+def base_of(model_type: str) -> dict[str, Any]:
+    name = ONE_OF_EACH_TYPE.get(model_type)
+    return bundled(name) if name else {"model_type": model_type}
+
+
 @st.composite
 def mutated(draw: st.DrawFn, fields: dict[str, Any], schema: type[Schema]) -> dict[str, Any]:
-    changed = copy.deepcopy(fields)
     for place in draw(st.lists(st.sampled_from(sorted(places(fields, schema))), min_size=1, max_size=3)):
-        at = changed
-        for name in place[:-1]:
-            if not isinstance(at.get(name), dict):
-                at[name] = {}
-            at = at[name]
-        if draw(st.booleans()):
-            at[place[-1]] = draw(VALUES)
-        else:
-            at.pop(place[-1], None)
-    return changed
+        fields = changed(fields, place, draw(st.one_of(VALUES, st.just(ABSENT))))
+    return fields
 
 
 @pytest.mark.parametrize("model_type", sorted(ESTIMATORS))
 def test_a_mutated_config_gives_a_number_or_a_named_error(model_type: str) -> None:
-    name = ONE_OF_EACH_TYPE.get(model_type)
-    base = bundled(name) if name else {"model_type": model_type}
-
     @settings(max_examples=40, deadline=None, database=None)
-    @given(mutated(base, ESTIMATORS[model_type].schema))
+    @given(mutated(base_of(model_type), ESTIMATORS[model_type].schema))
     def check(config: dict[str, Any]) -> None:
-        try:
-            number = FlopCounter(config, "exact")(LENGTHS)
-        except FlopcalcError as error:
-            assert str(error)
-        else:
-            assert type(number) is int and number >= 0
+        count_or_refuse(config)
 
     check()
+
+
+@pytest.mark.parametrize("model_type", sorted(ESTIMATORS))
+def test_no_huge_number_makes_a_model_of_a_billion_parts(model_type: str) -> None:
+    """Such a tree would fill the memory: what is listed one by one is bounded."""
+    fields = base_of(model_type)
+
+    def give_up(*_: Any) -> None:
+        raise TimeoutError(f"{model_type}: a config with {place} = 2**40 - 1 is still being read")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    try:
+        for place in places(fields, ESTIMATORS[model_type].schema):
+            signal.alarm(15)
+            count_or_refuse(changed(fields, place, 2**40 - 1))
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @given(VALUES)
