@@ -6,6 +6,8 @@ from __future__ import annotations
 from functools import cache
 from math import ceil, isqrt
 
+from typing import Annotated
+
 from pydantic import Field
 
 from flopcalc.architectures.blocks import (
@@ -44,7 +46,7 @@ class Qwen4ExpTextConfig(Qwen3_5MoeTextConfig):
     ple_conv_kernel_size: Size = 4
     ngram_size: Repeats = 3
     heads_per_ngram: Repeats = 8
-    ngram_vocab_size_base: int = Field(20_000_000, gt=0, le=2**32)  # primes are looked for from here on
+    ngram_vocab_size_base: Annotated[int, Field(gt=0, le=2**32)] = 20_000_000  # primes are looked for from here on
     make_ngram_vocab_size_divisible_by: Size = 128
 
     def derive(self) -> None:
