@@ -27,7 +27,7 @@ class GotOcr2VisionConfig(Schema):
     use_abs_pos: bool = True
     use_rel_pos: bool = True
     window_size: Count = 14
-    global_attn_indexes: list[int] | tuple[int, ...] = (2, 5, 8, 11)
+    global_attn_indexes: list[int] = Field(default=[2, 5, 8, 11])
     mlp_dim: Size = 3072
 
 
@@ -35,7 +35,7 @@ class GotOcr2Config(Nested):
     part_defaults: ClassVar = {
         "text_config": {
             "model_type": "qwen2", "vocab_size": 151860, "hidden_size": 1024, "intermediate_size": 2816,
-            "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16,
+            "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16, "max_window_layers": 21,
         },
     }  # fmt: skip
 
