@@ -63,7 +63,8 @@ class Schema(BaseModel):
     @model_validator(mode="after")
     def _derive(self) -> Schema:
         for name, value in self:  # before anything is built layer by layer
-            if isinstance(value, int) and value > _MOST_LAYERS and any(word in name for word in _DEPTHS):
+            depth = any(word in name for word in _DEPTHS) and "per_layer" not in name
+            if depth and isinstance(value, int) and value > _MOST_LAYERS:
                 raise ValueError(f"{name}: found {value}, expected at most {_MOST_LAYERS} layers")
         self.derive()
         return self

@@ -9,7 +9,7 @@ from flopcalc.tree import Module, Norm
 
 
 class Gemma(TypedDecoder):
-    """What the configs of Gemma 2 and 3 share."""
+    """What the configs of Gemma 2 and later share."""
 
     hidden_size: Size = 2304
     intermediate_size: Size = 9216
@@ -22,10 +22,6 @@ class Gemma(TypedDecoder):
     sliding_window: Count | None = 4096
     use_bidirectional_attention: bool | None = None
 
-    def derive(self) -> None:
-        super().derive()
-        check_multiple("hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
-
 
 class Gemma2Config(Gemma):
     vocab_size: Size = 256000
@@ -35,6 +31,7 @@ class Gemma2Config(Gemma):
 
     def derive(self) -> None:
         super().derive()
+        check_multiple("hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
         if self.use_bidirectional_attention:  # the flag is declared, yet the model builds causal masks
             raise ValueError("use_bidirectional_attention: found True, expected False, the only mask gemma2 has")
 

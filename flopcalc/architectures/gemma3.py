@@ -8,7 +8,18 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from flopcalc.architectures.blocks import Nested, Part, attention, backbone, causal_lm, each, mlp, multimodal_lm, part
+from flopcalc.architectures.blocks import (
+    Nested,
+    Part,
+    attention,
+    backbone,
+    causal_lm,
+    check_multiple,
+    each,
+    mlp,
+    multimodal_lm,
+    part,
+)
 from flopcalc.architectures.gemma2 import Gemma, sandwich_layer
 from flopcalc.architectures.towers import check_vit
 from flopcalc.config import Size, legacy
@@ -17,27 +28,41 @@ from flopcalc.spans import Bidirectional, BidirectionalWindow, Span
 from flopcalc.tree import Layers, Module, Norm, Stream, Weight
 
 
-class Gemma3TextConfig(Gemma):
-    vocab_size: Size = 262_208
-    use_bidirectional_attention: bool | None = False
-    sliding_window_pattern: Size = legacy(6)
+class MaybeBidirectional(Gemma):
+    """A decoder that may read both ways, its window then being a reach to either side."""
+
+    use_bidirectional_attention: Any = None
     live_object: Any = Field(default=None, validation_alias="_attn_implementation_internal", exclude=True)
     """Present in live config objects alone, whose window is already turned into a reach."""
 
-    def default_layer_types(self) -> list[str]:
-        layers = range(1, self.num_hidden_layers + 1)
-        return ["sliding_attention" if i % self.sliding_window_pattern else "full_attention" for i in layers]
+    @property
+    def bidirectional(self) -> bool:
+        return bool(self.use_bidirectional_attention)
 
     def derive(self) -> None:
         read_from_file = "live_object" not in self.model_fields_set
-        if self.use_bidirectional_attention and self.sliding_window and read_from_file:
+        if self.bidirectional and self.sliding_window and read_from_file:
             self.sliding_window = self.sliding_window // 2 + 1
         super().derive()
 
     def span(self, kind: str) -> Span:
-        if not self.use_bidirectional_attention:
+        if not self.bidirectional:
             return super().span(kind)
         return BidirectionalWindow(self.sliding_window) if kind == "sliding_attention" else Bidirectional()
+
+
+class Gemma3TextConfig(MaybeBidirectional):
+    vocab_size: Size = 262_208
+    use_bidirectional_attention: bool | None = False
+    sliding_window_pattern: Size = legacy(6)
+
+    def derive(self) -> None:
+        super().derive()
+        check_multiple("hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
+
+    def default_layer_types(self) -> list[str]:
+        layers = range(1, self.num_hidden_layers + 1)
+        return ["sliding_attention" if i % self.sliding_window_pattern else "full_attention" for i in layers]
 
 
 class Gemma3Config(Nested):
