@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from flopcalc.architectures.blocks import (
-    FlatMultimodal,
+    Multimodal,
     backbone,
     check_multiple,
     check_types,
@@ -132,9 +132,16 @@ class Glm5NextVisionConfig(PatchTower):
     attention_bias: bool = True
 
 
-class Glm5NextConfig(FlatMultimodal):
+class Glm5NextConfig(Multimodal):
+    """Text-only files hold the text model's fields at the top; the whole config's tie decides."""
+
     text_config: Glm5NextTextConfig = Field(default_factory=Glm5NextTextConfig)
     vision_config: Glm5NextVisionConfig = Field(default_factory=Glm5NextVisionConfig)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_text(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        return {**fields, "text_config": fields.get("text_config") or fields}
 
 
 @register_part("glm5_next_vision", Glm5NextVisionConfig)
