@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from functools import cache
 from math import ceil, isqrt
-
 from typing import Annotated
 
 from pydantic import Field
