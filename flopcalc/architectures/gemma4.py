@@ -94,7 +94,7 @@ class Gemma4Decoder(MaybeBidirectional):
 
     def overrides(self) -> Mapping[int, Mapping[str, int]]:
         """What single layers have in place of the model's head_dim and num_key_value_heads."""
-        given = self.layer_overrides if self.spec is None else self.spec.per_layer_overrides
+        given = self.layer_overrides if self.spec is None else getattr(self.spec, "per_layer_overrides", self.spec)
         if given is None:
             wide = {"head_dim": self.global_head_dim}
             if self.attention_k_eq_v and self.num_global_key_value_heads is not None:
