@@ -3,7 +3,7 @@
     python benchmarks/bench_packing.py            # prints the tables of packing.md; about half an hour
     python benchmarks/bench_packing.py --quick    # 10 thousand documents only; about a minute
 
-Imbalance is makespan / (all FLOPs / ranks). The others split by tokens or n*n, so their split does not
+A cell of the large tables is "imbalance (micro-batches a rank; CPU seconds)". Imbalance is makespan / (all FLOPs / ranks). The others split by tokens or n*n, so their split does not
 depend on the model; each is then placed as well as its micro-batches can be (see `makespan`).
 """
 
@@ -50,12 +50,13 @@ def web(rng: np.random.Generator, num: int) -> np.ndarray:
 
 
 def timed(call: Callable[..., Any], *args: Any, repeats: int = 1, **options: Any) -> tuple[Any, float]:
-    """(result, seconds of the fastest call)."""
+    """(result, CPU seconds of the fastest call): nothing here runs in parallel, and other work on the
+    machine counts less."""
     seconds = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         result = call(*args, **options)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     return result, min(seconds)
 
 

@@ -16,8 +16,8 @@ from flopcalc.errors import InvalidBatch, InvalidOption
 from flopcalc.packing.cells import Task
 from flopcalc.packing.dealing import deal, deal_under_cap
 from flopcalc.packing.plan import Plan, Sync
-from flopcalc.packing.pricing import price
-from flopcalc.packing.search import GOOD, find_cells, polish
+from flopcalc.packing.pricing import descends, price
+from flopcalc.packing.search import FINE, find_cells, polish
 
 __all__ = ["Plan", "Sync", "balance", "pack"]
 
@@ -46,7 +46,8 @@ def pack(
         sync: ranks wait for each other at every `micro_batch` (sharded parameters, FSDP), or once a
             `step` (replicated ones). The makespan is the slowest rank's FLOPs of each micro-batch,
             summed, or the slowest rank's sum.
-        micro_batches: how many a rank; by default the fewest that come within 1 % of the lower bound.
+        micro_batches: how many a rank; by default the fewest that come within 1 % of the lower bound
+            (0.1 % for up to 20 thousand documents), or the best of the first few numbers.
         multiple_of: each length is rounded up to a multiple of this, and costs as much.
         pad_to_longest: micro-batches are padded rows, each document as long as the longest beside it.
 
@@ -68,12 +69,11 @@ def pack(
     num = len(documents.index)
     if num == 0:
         return Plan(documents, documents.index, num_ranks, 0, sync, max_tokens=max_tokens)
-    if pad_to_longest and (documents.tokens[1:] > documents.tokens[:-1]).any():
+    if pad_to_longest and not descends(documents.flops):
         raise InvalidOption("pad_to_longest: needs a counter to which longer documents cost no less")
-    longest = int(documents.tokens.argmax())
-    if documents.tokens[longest] > max_tokens:
+    if documents.tokens[0] > max_tokens:
         raise InvalidBatch(
-            f"seq_lens[{documents.index[longest]}]: found {documents.tokens[longest]} tokens, expected at most "
+            f"seq_lens[{documents.index[0]}]: found {documents.tokens[0]} tokens, expected at most "
             f"max_tokens = {max_tokens}; raise the cap, or cut or drop the document"
         )
     if num < num_ranks:
@@ -107,10 +107,10 @@ def balance(seq_lens: Any, num_ranks: int, counter: Any, equal_count: bool = Fal
     if num:
         task = Task(documents, num_ranks, _NO_CAP, "step")
         makespan = task.makespan(cell, 1)
-        if makespan > GOOD and equal_count:  # huge documents: their ranks take the small ones
+        if makespan > FINE and equal_count:  # huge documents: their ranks take the small ones
             ones, loads = np.ones(num, np.int64), np.zeros(num_ranks, np.int64)
             cell = deal_under_cap(documents.work, ones, loads, num // num_ranks)
-        cell = polish(task, cell, 1, far=makespan > GOOD, moves=not equal_count)
+        cell = polish(task, cell, 1, far=makespan > FINE, moves=not equal_count)
     return Plan(documents, cell, num_ranks, 1 if num else 0, "step", equal_count=equal_count)
 
 

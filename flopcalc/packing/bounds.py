@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flopcalc.packing.pricing import Priced, exact_sum, stable_order
+from flopcalc.packing.pricing import Priced, descends, exact_sum
 
 __all__ = ["lower_bounds"]
 
@@ -18,31 +18,32 @@ def lower_bounds(documents: Priced, ranks: int, *, cap: int | None = None, equal
     """Each bound by its name: `mean` is a rank's share of all work; `largest` follows from the
     largest documents; `cap`, asked for where ranks meet at every micro-batch, from both; `count`,
     where ranks get equal numbers of documents, from what must lie beside the largest."""
-    bounds = {"mean": -(-exact_sum(documents.flops) // ranks), "largest": _largest(documents, ranks)}
+    flops = documents.flops if descends(documents.flops) else np.sort(documents.flops)[::-1]
+    bounds = {"mean": -(-exact_sum(flops) // ranks), "largest": _largest(flops, ranks)}
     if cap is not None:
         bounds["cap"] = _cap(documents, ranks, cap)
     if equal_count:
-        bounds["count"] = _count(documents, ranks)
+        bounds["count"] = _count(flops, ranks)
     return bounds
 
 
-def _largest(documents: Priced, ranks: int) -> int:
+def _largest(flops: Any, ranks: int) -> int:
     """The largest document; or the j + 1 that some rank must hold of the j*ranks + 1 largest."""
-    if len(documents.flops) == 0:
+    if len(flops) == 0:
         return 0
-    summed = np.append(0.0, np.cumsum(documents.flops.astype(np.float64)))
-    held = np.arange(-(-len(documents.flops) // ranks))
+    summed = np.append(0.0, np.cumsum(flops.astype(np.float64)))
+    held = np.arange(-(-len(flops) // ranks))
     best = int((summed[held * ranks + 1] - summed[held * (ranks - 1)]).argmax())
-    return exact_sum(documents.flops[best * (ranks - 1) : best * ranks + 1])
+    return exact_sum(flops[best * (ranks - 1) : best * ranks + 1])
 
 
-def _count(documents: Priced, ranks: int) -> int:
+def _count(flops: Any, ranks: int) -> int:
     """Equal numbers of documents: the j largest lie on q <= j ranks, together with the smallest of all
     at best; the mean of these ranks."""
-    if len(documents.flops) == 0:
-        return 0
-    flops = documents.flops.astype(np.float64)
     each = len(flops) // ranks
+    if each == 0:
+        return 0
+    flops = flops.astype(np.float64)
     largest, smallest = np.cumsum(flops), np.append(0.0, np.cumsum(flops[::-1]))
     best = 0.0
     for held in range(1, ranks + 1):
@@ -67,8 +68,8 @@ def _cap(documents: Priced, ranks: int, cap: int) -> int:
     if len(documents.flops) == 0:
         return 0
     flops = documents.flops.astype(np.float64)
-    long = np.flatnonzero(2 * documents.tokens > cap)
-    heads = np.append(flops[0], flops[long[ranks::ranks]])
+    long = np.sort(flops[2 * documents.tokens > cap])[::-1]
+    heads = np.append(flops.max(), long[ranks::ranks])
     bins = np.arange(1, len(heads) + 1) * ranks
     idle = np.cumsum(heads) * ranks - _most_work(documents.tokens, flops, bins, cap)
     total = np.cumsum(flops)[-1]  # one after the other, hence the same on every machine
@@ -77,9 +78,6 @@ def _cap(documents: Priced, ranks: int, cap: int) -> int:
 
 def _most_work(tokens: Any, flops: Any, bins: Any, cap: int) -> Any:
     """An upper bound of the work that so many micro-batches can hold, for each number of `bins`."""
-    if (tokens[1:] > tokens[:-1]).any():
-        longest_first = stable_order(tokens, descending=True)
-        tokens, flops = tokens[longest_first], flops[longest_first]
     # The highest cost per token of a document no longer than each.
     rate = np.append(np.maximum.accumulate((flops / np.maximum(tokens, 1))[::-1])[::-1], 0.0)
     held = np.cumsum(tokens)

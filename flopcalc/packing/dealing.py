@@ -1,7 +1,7 @@
 """Dealing work into bins: the longest first, each to the least loaded bin (LPT, Graham 1969), in
 rounds of numpy.
 
-Work comes in descending order. Once the loads are sorted, a whole round can be dealt: the i-th item
+Work is dealt in descending order. Once the loads are sorted, a whole round can be dealt: the i-th item
 goes to the i-th lightest bin, as long as that bin is not heavier than the lightest one would be with
 the same item. Loads carry their bin's number in the low bits, so that one sort of plain integers
 orders both: no floats and no unstable ties, hence the same plan on every machine.
@@ -14,23 +14,29 @@ from typing import Any
 
 import numpy as np
 
+from flopcalc.packing.pricing import descends, stable_order
+
 __all__ = ["deal", "deal_under_cap", "fill"]
 
 _ROUNDS = 16  # of each fold, on the way up and down
-_LARGE = 16  # under a cap, items above this part of it are dealt with care
-_LIKE = 0.95
-_HASTE = 4
+_LARGE = 16  # under a cap, an item is large above this part of it;
+_LIKE = 0.95  # while bins are full for them, a round deals large items of like size only,
+_HASTE = 4  # and small ones to this part of the open bins at least
 
 
 def deal(work: Any, bins: int, *, evenly: bool = False, loads: Any = 0) -> Any:
-    """The bin of each item of a descending int64 array of positive numbers, onto `loads` that the bins
-    hold already. With as many items as bins or more, no bin of none stays empty; `evenly`, all get as
+    """The bin of each item of an int64 array of positive numbers, onto `loads` that the bins hold
+    already. With as many items as bins or more, no bin of none stays empty; `evenly`, all get as
     many, if the items allow.
 
     Where a bin gets many items, those in the middle of the order are folded first: 2, 4, 8, ... of
     them, a large with a small one, are dealt as one. The first items stay single, since they are
     large; and so do the last, since they level what the others left.
     """
+    if not descends(work):
+        order, chosen = stable_order(work, descending=True), np.empty(len(work), np.int64)
+        chosen[order] = deal(work[order], bins, evenly=evenly, loads=loads)
+        return chosen
     bits = bins.bit_length()
     loads = (loads << bits) | np.arange(bins)
     chosen = np.empty(len(work), np.int64)
@@ -94,7 +100,7 @@ def _unfolded(into: Any, column: Any, bins: int, fold: int) -> Any:
 
 def deal_under_cap(work: Any, tokens: Any, loads: Any, cap: int) -> Any | None:
     """As `deal`, item by item, onto `loads` that the bins hold already, and with at most `cap` tokens
-    in a bin. None where an item fits in no bin."""
+    in a bin. `tokens` descend. None where an item fits in no bin."""
     bins = len(loads)
     bits = bins.bit_length()
     loads = (loads << bits) | np.arange(bins)

@@ -12,6 +12,7 @@ __all__ = ["exchange"]
 
 _COMPARED = 20_000  # pairs of documents looked at in a round, about
 _ROUNDS = 4
+_MOST_PAIRS = 50_000  # of owners; more would take as much memory as all else
 _SMALLEST = 32  # documents an owner, the smallest of all, that do without special effort
 _OFFERED = 4, 48  # documents of an owner that may change hands, at least and at most
 
@@ -34,14 +35,15 @@ def exchange(
     """
     num, owners = len(cell), groups.size
     pairs = len(groups) * (groups.shape[1] // 2)
-    if pairs == 0:
+    if not 0 < pairs <= _MOST_PAIRS:
         return cell
     most = int(np.clip((effort * _COMPARED / pairs) ** 0.5, *_OFFERED))
     first = 0 if effort > 1 else max(0, num - _SMALLEST * owners)
-    offers = _offers(cell // cells_each, owners, most, first)
+    owner = cell // cells_each
+    offers = _offers(owner, owners, most, first)
     filled = np.bincount(cell, documents.tokens, owners * cells_each).astype(np.int64)
     count = np.bincount(cell, minlength=owners * cells_each)
-    load = np.bincount(cell // cells_each, documents.work, owners).astype(np.int64)
+    load = np.bincount(owner, documents.work, owners).astype(np.int64)
     # The last place is "nothing": an offer left empty, and what a document is swapped for that moves.
     work, tokens, cell = (np.append(values, 0) for values in (documents.work, documents.tokens, cell))
     moves = moves and cells_each == 1

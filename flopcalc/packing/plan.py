@@ -24,9 +24,17 @@ class Plan:
     """
 
     def __init__(
-        self, documents: Priced, cell: Any, num_ranks: int, num_micro_batches: int, sync: Sync, *,
-        max_tokens: int | None = None, pad_to_longest: bool = False, equal_count: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        documents: Priced,
+        cell: Any,
+        num_ranks: int,
+        num_micro_batches: int,
+        sync: Sync,
+        *,
+        max_tokens: int | None = None,
+        pad_to_longest: bool = False,
+        equal_count: bool = False,
+    ) -> None:
         """`cell` is rank * num_micro_batches + step of each of `documents`."""
         self.num_ranks = num_ranks
         self.num_micro_batches = num_micro_batches

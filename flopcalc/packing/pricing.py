@@ -9,7 +9,7 @@ import numpy as np
 from flopcalc.batch import read_lengths
 from flopcalc.errors import InvalidBatch, InvalidOption
 
-__all__ = ["Priced", "exact_sum", "price", "stable_order"]
+__all__ = ["Priced", "descends", "exact_sum", "price", "stable_order"]
 
 _LIMIT = 2**62
 _WORK_BITS = 62  # of the sum of all work and a bin's number together: they share an int64
@@ -17,7 +17,8 @@ _FLOAT_BITS = 52  # sums below are exact in float64 as well, which numpy.bincoun
 
 
 class Priced(NamedTuple):
-    """Documents in descending order of cost, ties by place: arrays of one length."""
+    """Documents in descending order of length, ties by place: arrays of one length. The cost falls
+    with the length, unless a counter of one's own says otherwise."""
 
     index: Any
     """Place in the caller's list, int64."""
@@ -34,7 +35,7 @@ def price(seq_lens: Any, counter: Any, *, multiple_of: int = 1, bins: int = 1) -
     """Documents of these lengths, priced once by `counter.per_document`, to be dealt into at most
     `bins` bins or as many as there are documents.
 
-    Raises InvalidBatch for lengths that are not whole numbers >= 0 or beyond any use,
+    Raises InvalidBatch for lengths that are not whole numbers >= 0 or that are beyond any use,
     InvalidOption for a counter that cannot price documents.
     """
     if isinstance(counter, type) or not callable(getattr(counter, "per_document", None)):
@@ -49,10 +50,12 @@ def price(seq_lens: Any, counter: Any, *, multiple_of: int = 1, bins: int = 1) -
     index = stable_order(tokens, descending=True)
     tokens = tokens[index]
     flops = np.asarray(counter.per_document(tokens))
-    if (flops[1:] > flops[:-1]).any():  # a counter of one's own, to which longer can be cheaper
-        order = np.argsort(-flops, kind="stable")
-        index, tokens, flops = index[order], tokens[order], flops[order]
     return Priced(index, tokens, flops, _work(flops, max(bins, len(index))))
+
+
+def descends(values: Any) -> bool:
+    """Whether no value is larger than the one before it."""
+    return not (values[1:] > values[:-1]).any()
 
 
 def stable_order(values: Any, *, descending: bool = False) -> Any:

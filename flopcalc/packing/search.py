@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,12 @@ from flopcalc.packing.bounds import lower_bounds
 from flopcalc.packing.cells import Task, level_ranks, level_steps, padded_runs, tight_bins
 from flopcalc.packing.exchange import exchange
 
-__all__ = ["FEW", "GOOD", "find_cells", "polish"]
+__all__ = ["FINE", "find_cells", "polish"]
 
-GOOD = 1.01  # so close to the lower bound, more micro-batches are not tried; for few documents:
-_FINE = 1.001
+_GOOD = 1.01  # so close to the lower bound, more micro-batches are not tried;
+FINE = 1.001  # of few documents, they are
+_FEW = 20_000  # documents, up to which every way is tried and the local search takes its time
 _MORE = 4  # numbers of micro-batches tried after the first that fits
-FEW = 20_000  # documents, up to which every way is tried and the local search takes its time
 
 
 def find_cells(task: Task, micro_batches: int | None) -> tuple[Any, int]:
@@ -27,13 +28,13 @@ def find_cells(task: Task, micro_batches: int | None) -> tuple[Any, int]:
     Raises InvalidBatch where no packing is found, InvalidOption for too few `micro_batches`.
     """
     fewest, most = _range(task, micro_batches)
-    good = _FINE if len(task.documents.work) <= FEW else GOOD
+    good = FINE if len(task.documents.work) <= _FEW else _GOOD
     found: list[tuple[float, int, Any]] = []
     for steps in _growing(fewest, most):
         cells = list(_layouts(task, steps, last=steps == most))
         if not cells:
             continue
-        makespan, cell = min(((task.makespan(cell, steps), cell) for cell in cells), key=lambda entry: entry[0])
+        makespan, cell = min(((task.makespan(cell, steps), cell) for cell in cells), key=itemgetter(0))
         if not found and makespan > good:
             good *= _bound(task)
         found.append((makespan, steps, cell))
@@ -44,8 +45,8 @@ def find_cells(task: Task, micro_batches: int | None) -> tuple[Any, int]:
             f"seq_lens: found no way to pack {len(task.documents.work)} documents into {most} micro-batches of at most "
             f"{task.cap} tokens on each of {task.ranks} ranks; raise max_tokens or take fewer ranks"
         )
-    makespan, steps, cell = min(found, key=lambda entry: entry[0])
-    if task.padded or (task.sync == "micro_batch" and len(cell) > FEW and makespan <= good):
+    makespan, steps, cell = min(found, key=itemgetter(0))
+    if task.padded or (task.sync == "micro_batch" and len(cell) > _FEW and makespan <= good):
         return cell, steps
     return polish(task, cell, steps, far=makespan > good), steps
 
@@ -80,7 +81,7 @@ def _growing(fewest: int, most: int) -> Iterator[int]:
 
 def _layouts(task: Task, steps: int, *, last: bool) -> Iterator[Any]:
     """The cells of each way that fits; of many documents, of the first alone."""
-    many = len(task.documents.work) > FEW
+    many = len(task.documents.work) > _FEW
     ways = [padded_runs] if task.padded else [level_steps] if task.sync == "micro_batch" else [level_ranks, level_steps]
     if not task.padded and (last or not many):
         ways.append(tight_bins)
@@ -100,7 +101,7 @@ def _bound(task: Task) -> float:
 
 def polish(task: Task, cell: Any, steps: int, *, far: bool, moves: bool = True) -> Any:
     """Local search: longer for few documents, and longest where the makespan is `far` from the bound."""
-    effort = 10 if far else 4 if len(cell) <= FEW else 1
+    effort = 10 if far else 4 if len(cell) <= _FEW else 1
     if task.sync == "step":
         ranks = np.arange(task.ranks)[None]
         return exchange(task.documents, cell, ranks, steps, task.cap, moves=moves, effort=effort)
