@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import flopcalc
 from flopcalc import FlopCounter, Lora, Training, estimators
 from flopcalc.cli import group
+from flopcalc.cli.models import markdown_table
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
@@ -46,6 +47,11 @@ def test_numbers_in_the_examples_are_right() -> None:
         FlopCounter("Qwen/Qwen3-8B")([8192]),
         FlopCounter("Qwen/Qwen3-8B", training=lora)([8192]),
     }
+
+
+def test_the_table_of_types_is_generated() -> None:
+    table = README.partition("<!-- types -->\n")[2].partition("\n<!-- /types -->")[0]
+    assert table.splitlines() == markdown_table(), "paste the output of `flopcalc models --markdown`"
 
 
 def test_the_plan_is_the_one_shown() -> None:
