@@ -36,7 +36,8 @@ Minimum = Callable[[Any, Any], Any]
 
 __all__ = [
     "Bidirectional", "BidirectionalChunk", "BidirectionalWindow", "BlockSparse", "Blocks", "Chunk", "Compressed",
-    "Full", "GridWindow", "Hashes", "Lagged", "NearChunks", "Probe", "Rule", "Span", "Sum", "TopK", "Video", "Window",
+    "Full", "GridWindow", "Hashes", "Lagged", "LocalBlocks", "NearChunks", "Probe", "Rule", "Span", "Sum",
+    "TopK", "Video", "Window",
 ]  # fmt: skip
 
 
@@ -250,6 +251,26 @@ class Blocks(TopK):
         beyond = n - minimum(n, self.size)
         filled, rest = beyond // self.block, beyond % self.block
         return picked + filled * (self.block * (self.block - 1) // 2) + rest * (rest + 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBlocks(TopK):
+    """The blocks of `block` tokens that an indexer picked, `size` tokens at most; the block that the query
+    stands in is one of them and read as far as the query.
+
+    dense as a window; exact: with w = size - block, query i > w (from 1) reads w + (i - 1 - w) mod block + 1,
+    those before it i.
+    """
+
+    block: int
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        if rule != "exact":
+            return TopK.pairs(self, n, rule, minimum)
+        others = self.size - self.block
+        before = minimum(n, others)
+        beyond = n - before
+        return before * (before + 1) // 2 + beyond * others + Chunk(self.block).pairs(beyond, rule, minimum)
 
 
 @dataclass(frozen=True, slots=True)
