@@ -24,7 +24,7 @@ from flopcalc.architectures.gemma3 import MaybeBidirectional
 from flopcalc.architectures.towers import PATCHES
 from flopcalc.config import Count, Schema, Size, legacy
 from flopcalc.estimators import register
-from flopcalc.spans import Bidirectional
+from flopcalc.spans import Bidirectional, Span
 from flopcalc.tree import (
     Attention,
     Conv,
@@ -140,25 +140,30 @@ class Gemma4TextConfig(Gemma4Decoder):
             check_top_k(self.top_k_experts, self.num_experts, "top_k_experts")
 
 
-def layer(c: Gemma4Decoder, at: Layer) -> Module:
-    """A layer without experts and without an embedding of its own."""
+def reusing_attention(c: Any, at: Layer, span: Span, *, keys_are_values: bool = False) -> Module:
+    """Attention with norms on the heads, whose keys and values may be those of an earlier layer."""
     hidden, heads, dim, bias = c.hidden_size, c.num_attention_heads, at.head_dim, c.attention_bias
-    width = c.intermediate_size * (2 if c.use_double_wide_mlp and at.reuses else 1)
-    keys_are_values = c.attention_k_eq_v and at.kind == "full_attention"
     own: dict[str, Node] = {}
     if not at.reuses:
         own["k_proj"] = Linear(hidden, at.kv_heads * dim, bias)
         if not keys_are_values:
             own["v_proj"] = Linear(hidden, at.kv_heads * dim, bias)
         own["k_norm"] = Norm(dim, "head_norm", at.kv_heads)
-    self_attn = Module(
+    return Module(
         q_proj=Linear(hidden, heads * dim, bias),
         q_norm=Norm(dim, "head_norm", heads),
         **own,
-        core=Attention(heads, dim, dim, c.span(at.kind)),
+        core=Attention(heads, dim, dim, span),
         o_proj=Linear(heads * dim, hidden, bias),
     ).reading("q_proj", "k_proj", "v_proj", q_norm="q_proj", k_norm="k_proj")
-    return sandwich_layer(hidden, self_attn, mlp(hidden, width))
+
+
+def layer(c: Gemma4Decoder, at: Layer) -> Module:
+    """A layer without experts and without an embedding of its own."""
+    width = c.intermediate_size * (2 if c.use_double_wide_mlp and at.reuses else 1)
+    keys_are_values = c.attention_k_eq_v and at.kind == "full_attention"
+    self_attn = reusing_attention(c, at, c.span(at.kind), keys_are_values=keys_are_values)
+    return sandwich_layer(c.hidden_size, self_attn, mlp(c.hidden_size, width))
 
 
 def text_layer(c: Gemma4TextConfig, at: Layer) -> Module:
