@@ -92,10 +92,10 @@ def start_python(args: list[str]) -> None:
 @pytest.mark.benchmark(group="import flopcalc: at most 1.3 times import numpy, pydantic")
 @pytest.mark.parametrize("args", [BASE, pytest.param(["-c", "import flopcalc"], id="import flopcalc")])
 def test_import(benchmark: Any, args: list[str]) -> None:
-    benchmark.pedantic(start_python, (args,), rounds=15, warmup_rounds=1)
+    benchmark.pedantic(start_python, (args,), rounds=40, warmup_rounds=1)
 
 
 @pytest.mark.benchmark(group="flopcalc estimate from cold: at most 2.5 times import numpy, pydantic")
 @pytest.mark.parametrize("args", [BASE, pytest.param(ESTIMATE, id="flopcalc estimate")])
 def test_command_line(benchmark: Any, args: list[str]) -> None:
-    benchmark.pedantic(start_python, (args,), rounds=15, warmup_rounds=1)
+    benchmark.pedantic(start_python, (args,), rounds=40, warmup_rounds=1)
