@@ -3,8 +3,10 @@
     python benchmarks/bench_packing.py            # prints the tables of packing.md; about half an hour
     python benchmarks/bench_packing.py --quick    # 10 thousand documents only; about a minute
 
-A cell of the large tables is "imbalance (micro-batches a rank; CPU seconds)". Imbalance is makespan / (all FLOPs / ranks). The others split by tokens or n*n, so their split does not
-depend on the model; each is then placed as well as its micro-batches can be (see `makespan`).
+A cell of the large tables is "imbalance (micro-batches a rank; CPU seconds)", imbalance being
+makespan / (all FLOPs / ranks). The others split by tokens or n*n, so their split does not depend on the
+model; each is then placed as well as its micro-batches can be (see `makespan`), and may leave some of
+them empty, which flopcalc does not.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ __all__ = ["deal", "deal_under_cap", "fill"]
 
 _ROUNDS = 16  # of each fold, on the way up and down
 _LARGE = 16  # under a cap, an item is large above this part of it;
-_LIKE = 0.95  # while bins are full for them, a round deals large items of like size only,
+_LIKE = 0.9  # while bins are full for them, a round deals large items of like size only,
 _HASTE = 4  # and small ones to this part of the open bins at least
 
 

@@ -11,7 +11,7 @@ from flopcalc.packing.pricing import Priced, stable_order
 __all__ = ["exchange"]
 
 _COMPARED = 20_000  # pairs of documents looked at in a round, about
-_ROUNDS = 4
+_ROUNDS = 3
 _MOST_PAIRS = 50_000  # of owners; more would take as much memory as all else
 _SMALLEST = 32  # documents an owner, the smallest of all, that do without special effort
 _OFFERED = 4, 48  # documents of an owner that may change hands, at least and at most
@@ -25,7 +25,7 @@ def exchange(
     Owner i has the cells i * cells_each on, and its load is the work in them. In a round the heaviest
     owner of a group meets the lightest, the second heaviest the second lightest, and so on, and each
     two make the one exchange that brings their loads closest. No cell comes to hold more than `cap`
-    tokens or becomes empty.
+    tokens; none becomes empty, since the last document of a heavy owner is more than a light one lacks.
 
     Args:
         cell: the cell of each document.
@@ -42,7 +42,6 @@ def exchange(
     owner = cell // cells_each
     offers = _offers(owner, owners, most, first)
     filled = np.bincount(cell, documents.tokens, owners * cells_each).astype(np.int64)
-    count = np.bincount(cell, minlength=owners * cells_each)
     load = np.bincount(owner, documents.work, owners).astype(np.int64)
     # The last place is "nothing": an offer left empty, and what a document is swapped for that moves.
     work, tokens, cell = (np.append(values, 0) for values in (documents.work, documents.tokens, cell))
@@ -59,7 +58,8 @@ def exchange(
         target = np.where(takes < num, cell[takes], light[:, None, None])
         shift, grows = work[gives] - work[takes], tokens[gives] - tokens[takes]
         allowed = (shift > 0) & (shift < gap) & (filled[target] + grows <= cap) & (filled[source] - grows <= cap)
-        allowed &= (takes < num) | (count[source] > 1) if moves else takes < num
+        if not moves:
+            allowed &= takes < num
         miss = np.where(allowed, abs(2 * shift - gap), gap).reshape(pairs, -1)
         best = miss.argmin(axis=1)
         agreed = np.flatnonzero(miss[np.arange(pairs), best] < gap[:, 0, 0])
@@ -78,8 +78,6 @@ def exchange(
             filled[new] += tokens[document]
             load[old_owner] -= work[document]
             load[new_owner] += work[document]
-            count[old] -= document < num
-            count[new] += document < num
         offers[heavy, a], offers[light, b] = take, give
     return cell[:-1]
 

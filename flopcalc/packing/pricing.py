@@ -11,8 +11,7 @@ from flopcalc.errors import InvalidBatch, InvalidOption
 
 __all__ = ["Priced", "descends", "exact_sum", "price", "stable_order"]
 
-_LIMIT = 2**62
-_WORK_BITS = 62  # of the sum of all work and a bin's number together: they share an int64
+_WORK_BITS = 62  # of the sum of all work (or tokens) and a bin's number together: they share an int64
 _FLOAT_BITS = 52  # sums below are exact in float64 as well, which numpy.bincount adds in
 
 
@@ -42,7 +41,8 @@ def price(seq_lens: Any, counter: Any, *, multiple_of: int = 1, bins: int = 1) -
         raise InvalidOption(f"counter: found {counter!r}, expected a counter; pass flopcalc.FlopCounter(config)")
     lengths = read_lengths(seq_lens)
     values, longest = (lengths, max(lengths, default=0)) if isinstance(lengths, list) else lengths
-    if (longest + multiple_of) * len(values) << max(bins, len(values)).bit_length() >= _LIMIT:
+    most = min(1 << _FLOAT_BITS, 1 << _WORK_BITS >> max(bins, len(values)).bit_length())
+    if (longest + multiple_of) * len(values) >= most:
         raise InvalidBatch(f"seq_lens: found a document of {longest} tokens, expected lengths that can be run")
     tokens = np.asarray(values, dtype=np.int64)
     if multiple_of > 1:
