@@ -60,11 +60,17 @@ class Dots3NoteTextConfig(LatentMoe):
     @classmethod
     def _read_overrides(cls, fields: dict[str, Any]) -> dict[str, Any]:
         spec = fields.get("_heterogeneity_spec")  # where a live config keeps what its layers differ in
-        return fields if spec is None else {**fields, "per_layer_config": spec.per_layer_overrides, "use_dsa": None}
+        return (
+            fields
+            if spec is None
+            else {**fields, "per_layer_config": getattr(spec, "per_layer_overrides", spec), "use_dsa": None}
+        )
 
     def derive(self) -> None:
         super().derive()
         layers, frequency = range(self.num_hidden_layers), self.moe_layer_freq
+        if isinstance(frequency, list) and len(frequency) != self.num_hidden_layers:
+            raise ValueError(f"moe_layer_freq: found {len(frequency)} entries, expected {self.num_hidden_layers}")
         if self.mlp_layer_types is None:
             chosen = [frequency[i] if isinstance(frequency, list) else i % frequency == 0 for i in layers]
             sparse = [i >= self.first_k_dense_replace and bool(chosen[i]) for i in layers]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from flopcalc.architectures.blocks import plain_mlp
 from flopcalc.config import Count, Schema, Size
@@ -108,8 +110,8 @@ class PatchTower(Schema):
     hidden_size: Size = 1152
     num_heads: Size = 16
     in_channels: Size = 3
-    patch_size: Size | list[int] = 14
-    temporal_patch_size: Size | list[int] = 2
+    patch_size: Size | Annotated[list[Size], Field(min_length=2, max_length=2)] = 14
+    temporal_patch_size: Size | Annotated[list[Size], Field(min_length=1)] = 2
     spatial_merge_size: Size = 2
 
     @property
