@@ -103,6 +103,10 @@ def two_linears(read: int, out: int, *, bias: bool = True, **before: Node) -> Mo
     return Module(**before, linear_1=Linear(read, out, bias), linear_2=Linear(out, out, bias))
 
 
+Sides = Annotated[list[Size], Field(min_length=2, max_length=2)]
+"""Rows and columns."""
+
+
 class PatchTower(Schema):
     """Fields of the towers that take images of any size as patches (Qwen-VL and its kin)."""
 
@@ -110,7 +114,7 @@ class PatchTower(Schema):
     hidden_size: Size = 1152
     num_heads: Size = 16
     in_channels: Size = 3
-    patch_size: Size | Annotated[list[Size], Field(min_length=2, max_length=2)] = 14
+    patch_size: Size | Sides = 14
     temporal_patch_size: Size | Annotated[list[Size], Field(min_length=1)] = 2
     spatial_merge_size: Size = 2
 
@@ -196,7 +200,7 @@ class Qwen3VisionConfig(PatchTower):
     intermediate_size: Size = 4304
     out_hidden_size: Size = 3584
     num_position_embeddings: Size = 2304
-    patch_size: Size | list[int] = 16
+    patch_size: Size | Sides = 16
 
 
 def qwen3_tower(c: Qwen3VisionConfig, merger: Module | None = None, **parts: Node) -> Module:
