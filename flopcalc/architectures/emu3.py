@@ -7,7 +7,7 @@ from pydantic import Field
 
 from flopcalc.architectures.blocks import Multimodal, attention, backbone, decoder_layer, lm_head, mlp
 from flopcalc.architectures.llama import LlamaConfig
-from flopcalc.config import Count, Schema, Size
+from flopcalc.config import Repeats, Schema, Size
 from flopcalc.estimators import register
 from flopcalc.spans import Full
 from flopcalc.tree import Conv, Embedding, LayerNorm, Layers, Linear, Module, Node
@@ -29,7 +29,7 @@ class Emu3VQVAEConfig(Schema):
     temporal_downsample_factor: Size = 4
     base_channels: Size = 256
     channel_multiplier: list[int] = Field(default=[1, 2, 2, 4], min_length=1)
-    num_res_blocks: Count = 2
+    num_res_blocks: Repeats = 2
     attn_resolutions: list[int] = Field(default=[3])
     hidden_size: Size = 1024
 

@@ -8,7 +8,7 @@ from flopcalc.architectures.blocks import each, lm_head, mlp
 from flopcalc.architectures.gemma2 import Gemma, sandwich_layer
 from flopcalc.architectures.gemma4 import Layer, reusing_attention
 from flopcalc.architectures.towers import alone
-from flopcalc.config import Count, Size, legacy
+from flopcalc.config import Count, Repeats, Size, legacy
 from flopcalc.estimators import register
 from flopcalc.tree import Embedding, Layers, Linear, Module, Norm, Stream, StreamMix, Weight
 
@@ -22,7 +22,7 @@ class Gemma3nTextConfig(Gemma):
     sliding_window: Size = 512
     vocab_size_per_layer_input: Size = 262_144
     hidden_size_per_layer_input: Size = 256
-    altup_num_inputs: Size = 4
+    altup_num_inputs: Repeats = 4
     num_kv_shared_layers: Count = 15
     laurel_rank: Size = 64
     use_bidirectional_attention: bool | None = legacy()

@@ -43,6 +43,8 @@ class HunyuanConfig(Decoder):
         for field in ("use_cla", "use_mla"):
             if getattr(self, field):
                 raise ValueError(f"{field}: found True, expected False: keys and values of each layer's own")
+        for field in ("moe_topk", "moe_intermediate_size", "num_shared_expert"):
+            self.of_layers(field, getattr(self, field))
         check_top_k(max(self.of_layers("moe_topk", self.moe_topk), default=0), self.num_experts, "moe_topk")
 
     def of_layers(self, field: str, value: T | list[T]) -> list[T]:

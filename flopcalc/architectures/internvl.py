@@ -11,6 +11,7 @@ from flopcalc.architectures.towers import (
     PATCHES,
     PATCHES_AND_CLASS,
     FeatureLayers,
+    Sides,
     alone,
     encoder_layers,
     split_attention,
@@ -28,8 +29,8 @@ class InternVLVisionConfig(Schema):
     num_hidden_layers: Count = 24
     num_attention_heads: Size = 16
     num_channels: Size = 3
-    image_size: list[Size] = Field(default=[448, 448])
-    patch_size: list[Size] = Field(default=[14, 14])
+    image_size: Sides = Field(default=[448, 448])
+    patch_size: Sides = Field(default=[14, 14])
     attention_bias: bool = False
     use_qk_norm: bool = False
     norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"

@@ -17,6 +17,7 @@ __all__ = [
     "PATCHES_AND_CLASS",
     "FeatureLayers",
     "PatchTower",
+    "Sides",
     "ViT",
     "alone",
     "check_vit",
