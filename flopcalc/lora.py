@@ -93,9 +93,12 @@ class Lora(Options):
     def of(cls, config: Any) -> Lora:
         """The same from a live `peft.LoraConfig`, whose attributes are read.
 
-        Raises InvalidOption for one that uses a variant whose work is not counted.
+        Raises InvalidOption for another method than LoRA, and for a variant of it that is not counted.
         """
         fields = vars(config)
+        method = getattr(fields["peft_type"], "value", fields["peft_type"])
+        if method != "LORA":
+            raise InvalidOption(f"{type(config).__name__}.peft_type: found {method!r}, expected 'LORA'")
         for name in sorted(_NOT_COUNTED & fields.keys()):
             if fields[name]:
                 raise InvalidOption(

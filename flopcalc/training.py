@@ -75,7 +75,7 @@ class Training(Options):
     @field_validator("lora", mode="before")
     @classmethod
     def _read_lora(cls, lora: Any) -> Any:
-        return Lora.of(lora) if type(lora).__name__.endswith("LoraConfig") else lora
+        return Lora.of(lora) if hasattr(lora, "peft_type") else lora
 
 
 class Gradient(NamedTuple):

@@ -243,6 +243,15 @@ def test_a_variant_that_runs_other_work_is_refused_by_name() -> None:
         Training(lora=config)
 
 
+def test_another_method_than_lora_is_refused_by_name() -> None:
+    from peft import AdaLoraConfig, IA3Config
+
+    with pytest.raises(InvalidOption, match=r"AdaLoraConfig\.peft_type: found 'ADALORA', expected 'LORA'"):
+        Training(lora=AdaLoraConfig(target_modules=["q_proj"], total_step=10))
+    with pytest.raises(InvalidOption, match=r"IA3Config\.peft_type: found 'IA3'"):
+        Training(lora=IA3Config(target_modules=["q_proj"], feedforward_modules=[]))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
