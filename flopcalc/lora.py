@@ -7,7 +7,7 @@ The matching is that of peft 0.21 (`tuners_utils.check_target_module_exists`,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -90,15 +90,14 @@ class Lora(Options):
             yield from ((name, pattern) for pattern in _several(getattr(self, name)))
 
     @classmethod
-    def of(cls, config: Any) -> Lora:
-        """The same from a live `peft.LoraConfig`, whose attributes are read.
+    def of(cls, fields: Mapping[str, Any]) -> Lora:
+        """The same from the fields of a `peft.LoraConfig`.
 
         Raises InvalidOption for another method than LoRA, and for a variant of it that is not counted.
         """
-        fields = vars(config)
         method = getattr(fields["peft_type"], "value", fields["peft_type"])
         if method != "LORA":
-            raise InvalidOption(f"{type(config).__name__}.peft_type: found {method!r}, expected 'LORA'")
+            raise InvalidOption(f"peft_type: found {method!r}, expected 'LORA'; no other method is counted")
         for name in sorted(_NOT_COUNTED & fields.keys()):
             if fields[name]:
                 raise InvalidOption(

@@ -41,7 +41,7 @@ class Training(Options):
         trained: patterns of module or parameter names that learn; None for all, or with `lora` for
             no more than its adapters.
         frozen: patterns of names that do not learn, taken out of `trained`.
-        lora: adapters, as a `Lora` or a live `peft.LoraConfig`.
+        lora: adapters, as a `Lora`, a live `peft.LoraConfig` or the content of an adapter_config.json.
         recompute: activations computed again in the backward pass: "full", "selective" (attention
             cores alone) or the fraction of the forward pass, in [0, 1]. Changes `hardware_flops()` alone.
         mtp: depths of multi-token prediction that run beside the model: as many as the config says
@@ -75,7 +75,9 @@ class Training(Options):
     @field_validator("lora", mode="before")
     @classmethod
     def _read_lora(cls, lora: Any) -> Any:
-        return Lora.of(lora) if hasattr(lora, "peft_type") else lora
+        if isinstance(lora, Mapping) and "peft_type" in lora:
+            return Lora.of(lora)
+        return Lora.of(vars(lora)) if hasattr(lora, "peft_type") else lora
 
 
 class Gradient(NamedTuple):
