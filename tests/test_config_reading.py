@@ -54,7 +54,8 @@ def test_every_form_of_a_config_gives_one_number(model_type: str, tmp_path: Path
 def test_a_hub_id_reads_the_file_that_the_hub_client_gives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Over the wire: see test_facts.py."""
     (tmp_path / "config.json").write_text(json.dumps(bundled(QWEN)))
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda name, file: str(tmp_path / file))
+    for client in ("hf_hub_download", "try_to_load_from_cache"):
+        monkeypatch.setattr(f"huggingface_hub.{client}", lambda name, file: str(tmp_path / file))
     assert FlopCounter("someone/her-copy")(LENGTHS) == FlopCounter(QWEN)(LENGTHS)
 
 
