@@ -46,7 +46,7 @@ def read_lengths(seq_lens: Any, name: str = "seq_lens") -> list[int] | Long:
                 raise InvalidBatch(f"{name}: found a tensor that cannot be read: {error}") from None
         if isinstance(seq_lens, np.ndarray):
             return _read_array(seq_lens, name)
-        if isinstance(seq_lens, (str, bytes, dict)) or not isinstance(seq_lens, Iterable):
+        if isinstance(seq_lens, (str, bytes, dict, set, frozenset)) or not isinstance(seq_lens, Iterable):
             raise InvalidBatch(
                 f"{name}: found {seq_lens!r}, expected the lengths of the documents in tokens, "
                 f"as [8192] or an integer array"

@@ -7,6 +7,7 @@ alike and takes older spellings as aliases.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -141,13 +142,15 @@ def _load(source: str | os.PathLike[str]) -> Any:
         if path.is_dir():
             path = path / "config.json"
             if not path.is_file():
-                raise InvalidConfig(f"{source}: found a folder without config.json; pass the folder that holds it")
+                raise InvalidConfig(
+                    f"{source}: found a folder without config.json; pass the folder of a model, or its config.json"
+                )
         if not path.is_file():
             path = facts.find_bundled(str(source)) or _fetch(str(source))
         size = path.stat().st_size
         if size > _LARGEST_FILE_BYTES:
             raise InvalidConfig(f"{source}: found {size} bytes, far too large for a config.json")
-        parsed = json.loads(path.read_text(encoding="utf-8"))
+        parsed = json.loads(path.read_text(encoding="utf-8-sig"))
     except FlopcalcError:
         raise
     except (OSError, ValueError, RecursionError) as error:  # ValueError: JSON, UTF-8, a null byte in a path
@@ -165,12 +168,19 @@ def _fetch(name: str) -> Path:
 
     try:
         if not isinstance(try_to_load_from_cache(name, "config.json"), str):
-            get_hf_file_metadata(
-                hf_hub_url(name, "config.json")
-            )  # a hub out of reach says so at once, not after retries
+            get_hf_file_metadata(hf_hub_url(name, "config.json"))  # out of reach? says so without retries
         return Path(hf_hub_download(name, "config.json"))
     except Exception as error:  # of the hub, of whichever HTTP client it uses, of the network
+        near = _nearest_bundled(name)
         raise InvalidConfig(
-            f"{name}: not a file, not a bundled model (see `flopcalc models`), and its config.json "
+            f"{name}: not a file, not a bundled model ({near}`flopcalc models` lists them), and its config.json "
             f"could not be fetched from the hub: {(str(error).strip() or repr(error)).splitlines()[0]}"
         ) from None
+
+
+def _nearest_bundled(name: str) -> str:
+    """Words that name bundled models spelt alike, with or without their owner."""
+    bundled = {model.lower(): model for model in facts.bundled_configs()}
+    bundled |= {model.rpartition("/")[2]: full for model, full in bundled.items()}
+    near = [bundled[match] for match in difflib.get_close_matches(name.lower(), bundled, n=3, cutoff=0.7)]
+    return f"nearest: {', '.join(dict.fromkeys(near))}; " if near else ""

@@ -45,7 +45,18 @@ OLD_HEADS = (
 def alterations(schema: type[Schema], base: Fields) -> Iterator[tuple[str, Fields]]:
     """(label, config) of every alteration that changes something for this type."""
     few_layers = shallow(schema, base)
-    for alter in (tie, biases, one_kv_head, all_kv_heads, half_heads, windows, experts, widths, rotated_layers):
+    for alter in (
+        tie,
+        biases,
+        one_kv_head,
+        all_kv_heads,
+        half_heads,
+        wide_heads,
+        windows,
+        experts,
+        widths,
+        rotated_layers,
+    ):
         altered = change(schema, few_layers, alter)
         if altered != few_layers:
             yield alter.__name__, altered
@@ -90,6 +101,11 @@ def all_kv_heads(c: Schema, _: Fields) -> Fields:
 def half_heads(c: Schema, _: Fields) -> Fields:
     """Fewer and wider heads, in families whose every head has its own key and value."""
     return {name: getattr(c, name) // 2 for name in OLD_HEADS if hasattr(c, name)}
+
+
+def wide_heads(c: Schema, _: Fields) -> Fields:
+    """A head_dim of its own, apart from hidden_size / num_attention_heads."""
+    return {"head_dim": c.head_dim + 64} if isinstance(getattr(c, "head_dim", None), int) else {}
 
 
 def windows(c: Schema, _: Fields) -> Fields:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flopcalc import InvalidConfig, describe
+from flopcalc import FlopCounter, InvalidConfig, describe
 
 SMALL = {"num_hidden_layers": 4, "hidden_size": 128, "num_attention_heads": 2, "vocab_size": 640}
 NESTING = ["qwen3_5", "qwen3_5_moe", "gemma3"]
@@ -60,3 +60,16 @@ def test_live_gemma3_windows_are_not_halved_twice() -> None:
     published = describe({"model_type": "gemma3_text", **bidirectional})
     assert published == describe(live("gemma3_text", **bidirectional))
     assert "BidirectionalWindow(reach=257)" in repr(published)
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "glm4v", "glm4v_moe", "glm46v", "qwen3_5", "gemma3"],
+)
+def test_a_live_text_config_counts_as_the_text_of_the_whole(model_type: str) -> None:
+    """What `config.get_text_config()` gives a text-only trainer."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.for_model(model_type)
+    whole, text = FlopCounter(config), FlopCounter(config.get_text_config())
+    assert text([300, 17]) == whole([300, 17]) > 0

@@ -477,8 +477,13 @@ def lm_head(c: Any, tied_to: str | None, *, bias: bool = False) -> Linear:
 def causal_lm(c: Any, layers: Layers, *, head_bias: bool = False, **parts: Node | None) -> Module:
     """The causal LM skeleton: model.embed_tokens, model.layers, model.norm, lm_head (tied or not).
     Further parts of the model, or another norm, come as keywords."""
+    return with_head(c, backbone(c, layers, **parts), bias=head_bias)
+
+
+def with_head(c: Any, body: Module, *, bias: bool = False) -> Module:
+    """A backbone named `model` and lm_head, tied to its embed_tokens or not."""
     tied_to = "model.embed_tokens.weight" if c.tie_word_embeddings else None
-    return Module(model=backbone(c, layers, **parts), lm_head=lm_head(c, tied_to, bias=head_bias))
+    return Module(model=body, lm_head=lm_head(c, tied_to, bias=bias))
 
 
 def multimodal_lm(c: Any, language_model: Module, **towers: Node | None) -> Module:

@@ -34,10 +34,6 @@ class Cohere2Config(TypedDecoder):
     def default_layer_types(self) -> list[str]:
         return every_nth_full(self.num_hidden_layers, self.sliding_window_pattern)
 
-    def derive(self) -> None:
-        super().derive()
-        self.head_dim = self.hidden_size // self.num_attention_heads
-
 
 @register("cohere2", Cohere2Config)
 def cohere2(c: Cohere2Config) -> Module:

@@ -13,6 +13,7 @@ from flopcalc.architectures.blocks import (
     fused_mlp,
     mlp,
     multimodal_lm,
+    with_head,
 )
 from flopcalc.architectures.glm4 import Glm4MoeConfig, glm4_moe_layers
 from flopcalc.architectures.towers import PATCHES, PatchTower, alone, merged, patch_embed, qkv_attention
@@ -105,6 +106,16 @@ def glm4v_text(c: Glm4vTextConfig) -> Module:
 @register_part("glm4v_moe_text", Glm4vMoeTextConfig)
 def glm4v_moe_text(c: Glm4vMoeTextConfig) -> Module:
     return backbone(c, glm4_moe_layers(c))
+
+
+@register("glm4v_text", Glm4vTextConfig)
+def glm4v_lm(c: Glm4vTextConfig) -> Module:
+    return with_head(c, glm4v_text(c))
+
+
+@register("glm4v_moe_text", Glm4vMoeTextConfig)
+def glm4v_moe_lm(c: Glm4vMoeTextConfig) -> Module:
+    return with_head(c, glm4v_moe_text(c))
 
 
 @register("glm4v", Glm4vConfig)

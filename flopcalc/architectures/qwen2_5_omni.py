@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from flopcalc.architectures.blocks import Multimodal, backbone, multimodal_lm
+from flopcalc.architectures.blocks import Multimodal, backbone, causal_lm, multimodal_lm
 from flopcalc.architectures.qwen2 import Qwen2Config, qwen2_layers
 from flopcalc.architectures.qwen2_5_vl import Qwen2_5VisionConfig, windowed_tower
 from flopcalc.architectures.towers import alone, split_attention
@@ -86,6 +86,11 @@ def audio_tower(c: AudioEncoder) -> Module:
         layers=audio_layers(c, c.n_window, key_bias=False),
         **{"": Module(ln_post=LayerNorm(width), proj=Linear(width, c.output_dim, True)).on(Stream("audio", 4, pad=1))},
     ).on(Stream("audio", every=2, pad=1))
+
+
+@register("qwen2_5_omni_text", OmniTextConfig)
+def qwen2_5_omni_text(c: OmniTextConfig) -> Module:
+    return causal_lm(c, qwen2_layers(c))
 
 
 @register("qwen2_5_omni", OmniConfig)

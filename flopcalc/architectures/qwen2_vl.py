@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from flopcalc.architectures.blocks import FlatMultimodal, backbone, multimodal_lm, plain_mlp
+from flopcalc.architectures.blocks import FlatMultimodal, backbone, causal_lm, multimodal_lm, plain_mlp
 from flopcalc.architectures.qwen2 import Qwen2Config, qwen2_layers
 from flopcalc.architectures.towers import PATCHES, PatchTower, patch_embed, qkv_attention, two_layer_merger
 from flopcalc.config import Count, Size
@@ -51,6 +51,12 @@ def tower(c: Qwen2VLVisionConfig) -> Module:
         blocks=Layers([block] * c.depth),
         merger=two_layer_merger(c, LayerNorm(width), width, c.hidden_size),
     ).on(PATCHES)
+
+
+@register("qwen2_vl_text", Qwen2VLTextConfig)
+@register("qwen2_5_vl_text", Qwen2VLTextConfig)
+def qwen2_vl_text(c: Qwen2VLTextConfig) -> Module:
+    return causal_lm(c, qwen2_layers(c))
 
 
 @register("qwen2_vl", Qwen2VLConfig)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from flopcalc.architectures.blocks import Multimodal, backbone, multimodal_lm
+from flopcalc.architectures.blocks import Multimodal, backbone, causal_lm, multimodal_lm
 from flopcalc.architectures.qwen2_5_omni import AudioEncoder, audio_layers, of_thinker
 from flopcalc.architectures.qwen3 import Qwen3MoeConfig, qwen3_moe_layers
 from flopcalc.architectures.qwen3_vl import DeepstackVisionConfig
@@ -83,6 +83,11 @@ def visual(c: DeepstackVisionConfig) -> Module:
         merger=two_layer_merger(c, LayerNorm(width), width, out),
         merger_list=Layers([deepstack] * len(c.deepstack_visual_indexes)),
     )
+
+
+@register("qwen3_omni_moe_text", OmniMoeTextConfig)
+def qwen3_omni_moe_text(c: OmniMoeTextConfig) -> Module:
+    return causal_lm(c, qwen3_moe_layers(c))
 
 
 @register("qwen3_omni_moe", OmniMoeConfig)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from flopcalc.architectures.blocks import Multimodal, backbone, multimodal_lm
+from flopcalc.architectures.blocks import Multimodal, backbone, causal_lm, multimodal_lm
 from flopcalc.architectures.qwen3 import Qwen3Config, Qwen3MoeConfig, qwen3_layers, qwen3_moe_layers
 from flopcalc.architectures.towers import Qwen3VisionConfig, patch_merger, qwen3_tower
 from flopcalc.config import Count, Size, aliases, legacy
@@ -56,6 +56,16 @@ def deepstack_tower(c: DeepstackVisionConfig) -> Module:
     """The tower with one more merger for each layer whose output the language model takes."""
     merger = patch_merger(c, c.hidden_size, c.out_hidden_size, norm_after=True)
     return qwen3_tower(c, deepstack_merger_list=Layers([merger] * len(c.deepstack_visual_indexes)))
+
+
+@register("qwen3_vl_text", Qwen3VLTextConfig)
+def qwen3_vl_text(c: Qwen3VLTextConfig) -> Module:
+    return causal_lm(c, qwen3_layers(c))
+
+
+@register("qwen3_vl_moe_text", Qwen3VLMoeTextConfig)
+def qwen3_vl_moe_text(c: Qwen3VLMoeTextConfig) -> Module:
+    return causal_lm(c, qwen3_moe_layers(c))
 
 
 @register("qwen3_vl", Qwen3VLConfig)

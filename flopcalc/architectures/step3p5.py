@@ -3,8 +3,18 @@ shared one in the layers that the config lists. The structure follows from its p
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import TypedDecoder, attention, causal_lm, check_top_k, decoder_layer, each, mlp, moe
-from flopcalc.config import Count, Schema, Size, aliases
+from flopcalc.architectures.blocks import (
+    TypedDecoder,
+    attention,
+    causal_lm,
+    check_top_k,
+    check_types,
+    decoder_layer,
+    each,
+    mlp,
+    moe,
+)
+from flopcalc.config import Count, Schema, Size, aliases, legacy
 from flopcalc.estimators import register
 from flopcalc.tree import Linear, Module
 
@@ -27,34 +37,49 @@ class Step3p5Config(TypedDecoder):
     head_dim: Size = 128
     sliding_window: Count | None = 512
     layer_types: list[str] | None
-    attention_other_setting: OtherAttention
-    moe_layers_enum: str | list[int]
-    moe_num_experts: Size = 288
-    moe_top_k: Size = 8
+    num_sliding_attention_heads: Size | None = None
+    attention_other_setting: OtherAttention | None = legacy()
+    mlp_layer_types: list[str] | None = None
+    moe_layers_enum: str | list[int] | None = legacy()
+    n_routed_experts: Size = aliases("moe_num_experts", "n_routed_experts", "num_local_experts", default=288)
+    num_experts_per_tok: Size = aliases("moe_top_k", "num_experts_per_tok", default=8)
     moe_intermediate_size: Size = 1280
     share_expert_dim: Size = 1280
     use_head_wise_attn_gate: bool = True
 
     def derive(self) -> None:
+        layers = self.num_hidden_layers
         if self.layer_types is not None:  # the depths of multi-token prediction stand behind the layers
-            self.layer_types = self.layer_types[: self.num_hidden_layers]
+            self.layer_types = self.layer_types[:layers]
         super().derive()
-        check_top_k(self.moe_top_k, self.moe_num_experts, "moe_top_k")
-
-    def sparse_layers(self) -> set[int]:
-        """The layers that have experts."""
-        listed = self.moe_layers_enum
-        return set(listed) if isinstance(listed, list) else {int(i) for i in listed.split(",") if i}
+        if self.attention_other_setting is None:
+            if self.num_sliding_attention_heads is None:
+                raise ValueError("attention_other_setting: found none, expected the heads of the sliding layers")
+            self.attention_other_setting = OtherAttention(
+                num_attention_heads=self.num_sliding_attention_heads,
+                num_attention_groups=self.num_key_value_heads,
+                head_dim=self.head_dim,
+            )
+        self.num_sliding_attention_heads = self.attention_other_setting.num_attention_heads
+        if self.mlp_layer_types is None:
+            listed = self.moe_layers_enum
+            if listed is None:
+                raise ValueError("moe_layers_enum: found none, expected the numbers of the layers with experts")
+            sparse = set(listed) if isinstance(listed, list) else {int(i) for i in listed.split(",") if i.strip()}
+            self.mlp_layer_types = ["sparse" if i in sparse else "dense" for i in range(layers)]
+        self.mlp_layer_types = self.mlp_layer_types[:layers]
+        check_types("mlp_layer_types", self.mlp_layer_types, layers, ("sparse", "dense"))
+        check_top_k(self.num_experts_per_tok, self.n_routed_experts, "moe_top_k")
 
 
 @register("step3p5", Step3p5Config)
 def step3p5(c: Step3p5Config) -> Module:
     hidden, other = c.hidden_size, c.attention_other_setting
 
-    def layer(kind: tuple[str, bool]) -> Module:
-        attends, sparse = kind
+    def layer(kind: tuple[str, str]) -> Module:
+        attends, mlp_type = kind
         sizes = c
-        if attends == other.attention_type:
+        if other and attends == other.attention_type:
             sizes = c.model_copy(
                 update={
                     "num_attention_heads": other.num_attention_heads,
@@ -66,11 +91,10 @@ def step3p5(c: Step3p5Config) -> Module:
         self_attn = attention(
             sizes, c.span(attends), qk_norm=True, after_core={"g_proj": gate} if c.use_head_wise_attn_gate else {}
         ).reading("g_proj")
-        if not sparse:
+        if mlp_type == "dense":
             return decoder_layer(hidden, self_attn=self_attn, mlp=mlp(hidden, c.intermediate_size))
         shared = mlp(hidden, c.share_expert_dim)
-        routed = moe(hidden, c.moe_intermediate_size, c.moe_num_experts, c.moe_top_k, share_expert=shared)
+        routed = moe(hidden, c.moe_intermediate_size, c.n_routed_experts, c.num_experts_per_tok, share_expert=shared)
         return decoder_layer(hidden, self_attn=self_attn, mlp=routed)
 
-    sparse = c.sparse_layers()
-    return causal_lm(c, each(layer, ((kind, i in sparse) for i, kind in enumerate(c.layer_types or []))))
+    return causal_lm(c, each(layer, zip(c.layer_types or [], c.mlp_layer_types or [], strict=True)))

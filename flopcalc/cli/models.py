@@ -65,5 +65,5 @@ def markdown_table() -> list[str]:
         "equal to the transformers model": [name for name in types if name not in follows],
         "as published, without a transformers model": [name for name in types if name in follows],
     }
-    lines = ["| structure | types | |", "|---|---|---|"]
+    lines = ["| structure | number | types |", "|---|---|---|"]
     return lines + [f"| {grade} | {len(names)} | {', '.join(names)} |" for grade, names in rows.items()]
