@@ -87,8 +87,8 @@ def quality(counters: dict[str, flopcalc.FlopCounter], sizes: Sequence[tuple[int
                     row.append(f"**{plan.imbalance:.6f}** ({plan.num_micro_batches}; {seconds:.3f} s)")
                     for bins, taken in others:
                         span = makespan(bins, flops, ranks, sync)
-                        worse = "" if plan.makespan <= span else " (better)"
-                        row.append(f"{span / mean:.6f}{worse} ({len(bins) // ranks}; {taken:.2f} s)")
+                        better = " (better)" if f"{span / mean:.6f}" < f"{plan.imbalance:.6f}" else ""
+                        row.append(f"{span / mean:.6f}{better} ({len(bins) // ranks}; {taken:.2f} s)")
                     row_of.append(row + ["-"] * (len(BASELINES) - len(others)))
                     print(*row, file=sys.stderr, flush=True)
     headings = ["lengths", "documents", "ranks", "model", "bound", "flopcalc"]

@@ -17,11 +17,12 @@ from flopcalc.packing.cells import Task
 from flopcalc.packing.dealing import deal, deal_under_cap
 from flopcalc.packing.plan import Plan, Sync
 from flopcalc.packing.pricing import descends, price
-from flopcalc.packing.search import FINE, find_cells, polish
+from flopcalc.packing.search import find_cells, polish
 
 __all__ = ["Plan", "Sync", "balance", "pack"]
 
 _NO_CAP = 1 << 62
+_LEVEL = 1.001  # above, a split without a cap deserves a longer local search
 
 
 def pack(
@@ -46,8 +47,8 @@ def pack(
         sync: ranks wait for each other at every `micro_batch` (sharded parameters, FSDP), or once a
             `step` (replicated ones). The makespan is the slowest rank's FLOPs of each micro-batch,
             summed, or the slowest rank's sum.
-        micro_batches: how many a rank; by default the fewest that come within 1 % of the lower bound
-            (0.1 % for up to 20 thousand documents), or the best of the first few numbers.
+        micro_batches: how many a rank; by default the best of the first five numbers that fit, or of
+            more than 20 thousand documents the first within 1 % of the lower bound.
         multiple_of: each length is rounded up to a multiple of this, and costs as much.
         pad_to_longest: micro-batches are padded rows, each document as long as the longest beside it.
 
@@ -107,10 +108,10 @@ def balance(seq_lens: Any, num_ranks: int, counter: Any, equal_count: bool = Fal
     if num:
         task = Task(documents, num_ranks, _NO_CAP, "step")
         makespan = task.makespan(cell, 1)
-        if makespan > FINE and equal_count:  # huge documents: their ranks take the small ones
+        if makespan > _LEVEL and equal_count:  # huge documents: their ranks take the small ones
             ones, loads = np.ones(num, np.int64), np.zeros(num_ranks, np.int64)
             cell = deal_under_cap(documents.work, ones, loads, num // num_ranks)
-        cell = polish(task, cell, 1, far=makespan > FINE, moves=not equal_count)
+        cell = polish(task, cell, 1, far=makespan > _LEVEL, moves=not equal_count, rounds=3)
     return Plan(documents, cell, num_ranks, 1 if num else 0, "step", equal_count=equal_count)
 
 

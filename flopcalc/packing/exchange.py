@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,22 @@ from flopcalc.packing.pricing import Priced, stable_order
 
 __all__ = ["exchange"]
 
-_COMPARED = 20_000  # pairs of documents looked at in a round, about
-_ROUNDS = 3
-_MOST_PAIRS = 50_000  # of owners; more would take as much memory as all else
-_SMALLEST = 32  # documents an owner, the smallest of all, that do without special effort
-_OFFERED = 4, 48  # documents of an owner that may change hands, at least and at most
+_COMPARED = 300_000  # pairs of documents looked at in a round, at most
+_SMALLEST = 32  # documents an owner, the smallest of all, that are looked at without `thorough`
+_FEWEST, _MOST_PAIRS = 4, 50_000  # offers of an owner; pairs of owners: more would take too much memory
 
 
 def exchange(
-    documents: Priced, cell: Any, groups: Any, cells_each: int, cap: int, *, moves: bool = True, effort: int = 1
+    documents: Priced,
+    cell: Any,
+    groups: Any,
+    cells_each: int,
+    cap: int,
+    *,
+    rounds: int,
+    offered: int,
+    moves: bool = True,
+    thorough: bool = False,
 ) -> Any:
     """The cells of documents after exchanges that level the loads of owners.
 
@@ -30,25 +38,27 @@ def exchange(
     Args:
         cell: the cell of each document.
         groups: the owners that meet, one group a row; each owner is in one.
+        rounds: at most; it ends when no two agree any more.
+        offered: documents of an owner that may change hands in a round, fewer where there are many owners.
         moves: whether documents may move as well as swap; they do only where an owner has one cell.
-        effort: multiplies the rounds, and what is compared in each.
+        thorough: offer documents of every size, and new ones each round; else small ones, the same.
     """
     num, owners = len(cell), groups.size
     pairs = len(groups) * (groups.shape[1] // 2)
     if not 0 < pairs <= _MOST_PAIRS:
         return cell
-    most = int(np.clip((effort * _COMPARED / pairs) ** 0.5, *_OFFERED))
-    first = 0 if effort > 1 else max(0, num - _SMALLEST * owners)
+    offered = max(_FEWEST, min(offered, isqrt(_COMPARED // pairs)))
+    first = 0 if thorough else max(0, num - _SMALLEST * owners)
     owner = cell // cells_each
-    offers = _offers(owner, owners, most, first)
+    offers = _offers(owner, owners, offered, first)
     filled = np.bincount(cell, documents.tokens, owners * cells_each).astype(np.int64)
     load = np.bincount(owner, documents.work, owners).astype(np.int64)
     # The last place is "nothing": an offer left empty, and what a document is swapped for that moves.
     work, tokens, cell = (np.append(values, 0) for values in (documents.work, documents.tokens, cell))
     moves = moves and cells_each == 1
-    for turn in range(_ROUNDS * effort):
-        if turn and effort > 1:
-            offers = _offers(cell[:-1] // cells_each, owners, most, first)
+    for turn in range(rounds):
+        if turn and thorough:
+            offers = _offers(cell[:-1] // cells_each, owners, offered, first, turn)
         ranked = np.take_along_axis(groups, np.argsort(load[groups], axis=1, kind="stable"), axis=1)
         half = groups.shape[1] // 2
         heavy, light = ranked[:, ::-1][:, :half].ravel(), np.roll(ranked[:, :half], turn // 2, axis=1).ravel()
@@ -82,14 +92,15 @@ def exchange(
     return cell[:-1]
 
 
-def _offers(owner: Any, owners: int, most: int, first: int) -> Any:
+def _offers(owner: Any, owners: int, most: int, first: int, turn: int = 0) -> Any:
     """Documents of each owner, (owners, slots), from number `first` on: all where they are few, else
-    the smallest and some of every size; `len(owner)` in slots left empty, of which there is one at
-    least."""
+    the smallest and some of every size, others each turn; `len(owner)` in slots left empty, of which
+    there is one at least."""
     order = np.append(stable_order(owner[first:]) + first, len(owner))
     held = np.bincount(owner[first:], minlength=owners)[:, None]
     half = most // 2
     slot = np.arange(min(most, int(held.max())) + 1)
-    spaced = np.where(slot < half, slot * slot * (held - 2 * half) // half**2 + slot, held - 2 * half + slot)
-    which = np.where(held <= 2 * half, slot, spaced)
+    start, next_start = (i * i * (held - 2 * half) // half**2 for i in (slot, slot + 1))
+    spaced = start + slot + 5 * turn % np.maximum(next_start - start, 1)
+    which = np.where(held <= 2 * half, slot, np.where(slot < half, spaced, held - 2 * half + slot))
     return order[np.where(which < held, np.cumsum(held)[:, None] - held + which, len(order) - 1)]

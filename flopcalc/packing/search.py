@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -13,22 +14,23 @@ from flopcalc.packing.bounds import lower_bounds
 from flopcalc.packing.cells import Task, level_ranks, level_steps, padded_runs, tight_bins
 from flopcalc.packing.exchange import exchange
 
-__all__ = ["FINE", "find_cells", "polish"]
+__all__ = ["find_cells", "polish"]
 
-_GOOD = 1.01  # so close to the lower bound, more micro-batches are not tried;
-FINE = 1.001  # of few documents, they are
-_FEW = 20_000  # documents, up to which every way is tried and the local search takes its time
+_GOOD = 1.01  # so close to the lower bound, more micro-batches are not tried
+_FEW = 20_000  # documents, up to which they are, and the local search takes its time
+_TINY = 2_000  # documents, up to which every way is tried
 _MORE = 4  # numbers of micro-batches tried after the first that fits
 
 
 def find_cells(task: Task, micro_batches: int | None) -> tuple[Any, int]:
-    """The cell of each document and the micro-batches of a rank: the fewest whose makespan is within
-    1 % of the lower bound (0.1 % for few documents), else the best of those tried.
+    """The cell of each document and the micro-batches of a rank: the best of the first five numbers
+    that fit; of many documents, the first whose makespan is within 1 % of the lower bound.
 
     Raises InvalidBatch where no packing is found, InvalidOption for too few `micro_batches`.
     """
     fewest, most = _range(task, micro_batches)
-    good = FINE if len(task.documents.work) <= _FEW else _GOOD
+    few = len(task.documents.work) <= _FEW
+    good = _GOOD
     found: list[tuple[float, int, Any]] = []
     for steps in _growing(fewest, most):
         cells = list(_layouts(task, steps, last=steps == most))
@@ -38,7 +40,7 @@ def find_cells(task: Task, micro_batches: int | None) -> tuple[Any, int]:
         if not found and makespan > good:
             good *= _bound(task)
         found.append((makespan, steps, cell))
-        if makespan <= good or len(found) > _MORE:
+        if (makespan <= good and not few) or len(found) > _MORE:
             break
     if not found:
         raise InvalidBatch(
@@ -46,7 +48,7 @@ def find_cells(task: Task, micro_batches: int | None) -> tuple[Any, int]:
             f"{task.cap} tokens on each of {task.ranks} ranks; raise max_tokens or take fewer ranks"
         )
     makespan, steps, cell = min(found, key=itemgetter(0))
-    if task.padded or (task.sync == "micro_batch" and len(cell) > _FEW and makespan <= good):
+    if task.padded or (task.sync == "micro_batch" and not few and makespan <= good):
         return cell, steps
     return polish(task, cell, steps, far=makespan > good), steps
 
@@ -80,16 +82,16 @@ def _growing(fewest: int, most: int) -> Iterator[int]:
 
 
 def _layouts(task: Task, steps: int, *, last: bool) -> Iterator[Any]:
-    """The cells of each way that fits; of many documents, of the first alone."""
-    many = len(task.documents.work) > _FEW
+    """The cells of the first way that fits; of a tiny number of documents, of each."""
+    tiny = len(task.documents.work) <= _TINY
     ways = [padded_runs] if task.padded else [level_steps] if task.sync == "micro_batch" else [level_ranks, level_steps]
-    if not task.padded and (last or not many):
+    if not task.padded and (last or tiny):
         ways.append(tight_bins)
     for way in ways:
         cell = way(task, steps)
         if cell is not None:
             yield cell
-            if many:
+            if not tiny:
                 return
 
 
@@ -99,11 +101,19 @@ def _bound(task: Task) -> float:
     return max(bounds.values()) / max(bounds["mean"], 1)
 
 
-def polish(task: Task, cell: Any, steps: int, *, far: bool, moves: bool = True) -> Any:
-    """Local search: longer for few documents, and longest where the makespan is `far` from the bound."""
-    effort = 10 if far else 4 if len(cell) <= _FEW else 1
+def polish(task: Task, cell: Any, steps: int, *, far: bool, moves: bool = True, rounds: int = 10) -> Any:
+    """Local search: a longer one for few documents, and where the makespan is `far` from the bound."""
+    thorough = far or len(cell) <= _FEW
+    meet = partial(
+        exchange,
+        task.documents,
+        cell,
+        cap=task.cap,
+        rounds=40 if thorough else rounds,
+        offered=40 if thorough else 12,
+        moves=moves,
+        thorough=thorough,
+    )
     if task.sync == "step":
-        ranks = np.arange(task.ranks)[None]
-        return exchange(task.documents, cell, ranks, steps, task.cap, moves=moves, effort=effort)
-    cells = np.arange(task.ranks * steps).reshape(task.ranks, steps).T
-    return task.arrange(exchange(task.documents, cell, cells, 1, task.cap, effort=effort), steps)
+        return meet(groups=np.arange(task.ranks)[None], cells_each=steps)
+    return task.arrange(meet(groups=np.arange(task.ranks * steps).reshape(task.ranks, steps).T, cells_each=1), steps)
