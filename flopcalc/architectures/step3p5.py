@@ -36,7 +36,7 @@ class Step3p5Config(TypedDecoder):
     num_key_value_heads: Size | None = aliases("num_attention_groups", "num_key_value_heads", default=8)
     head_dim: Size = 128
     sliding_window: Count | None = 512
-    layer_types: list[str] | None
+    layer_types: list[str] | None = None
     num_sliding_attention_heads: Size | None = None
     attention_other_setting: OtherAttention | None = legacy()
     mlp_layer_types: list[str] | None = None
