@@ -19,6 +19,7 @@ from flopcalc.verify import build_real_model
 
 _BY_BMM = "runs weights by the operator of mixers, which a recurrence of the same module runs too"
 _ALL_EXPERTS = "its experts all see all tokens"
+_STREAMS = "the weights by which a layer's output enters its streams do not reach its input"
 UNJUDGED = {
     "cpmant": "one position bias enters every attention core",
     "dory": "scales of its queries and keys are bare vectors",
@@ -27,7 +28,8 @@ UNJUDGED = {
     "jamba": _BY_BMM,
     "llama4_text": _ALL_EXPERTS,
     "mamba": _BY_BMM,
-    "qwen4_exp": "the weights by which a layer's output enters its streams do not reach its input",
+    "qwen4_exp": _STREAMS,
+    "qwen4_exp_text": _STREAMS,
     "recurrent_gemma": _BY_BMM,
     "reformer": "trains in chunks that verify does not run",
     "rwkv": _BY_BMM,
