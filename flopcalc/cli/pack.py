@@ -24,7 +24,7 @@ from flopcalc.counting import FlopCounter, Phase
     show_default=True,
     help="Where ranks wait for each other: at every micro-batch, or once a step.",
 )
-@click.option("--micro-batches", type=int, metavar="N", help="Micro-batches of a rank. Default: the fewest that do.")
+@click.option("--micro-batches", type=int, metavar="N", help="Micro-batches of a rank; chosen by default.")
 @click.option("--multiple-of", type=int, default=1, metavar="TOKENS", help="Round each length up to a multiple.")
 @click.option("--pad-to-longest", is_flag=True, help="Micro-batches are padded rows, as long as their longest.")
 @click.option("--convention", default="standard", show_default=True, metavar="NAME", help="How to count.")
