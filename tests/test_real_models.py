@@ -15,7 +15,7 @@ from altered import alterations
 
 from flopcalc import ESTIMATORS, FlopcalcError, InvalidConfig
 from flopcalc.config import read_config
-from flopcalc.facts import bundled_configs
+from flopcalc.facts import bundled_configs, real_models
 from flopcalc.survey import build_with, no_real_model, not_run, shallow
 from flopcalc.verify import build_real_model, verify
 
@@ -88,4 +88,7 @@ def _bundled() -> list[Path]:
 
 @pytest.mark.parametrize("path", _bundled(), ids=lambda path: path.stem)
 def test_bundled_model_equals_the_real_model(path: Path) -> None:
-    assert_equal(json.loads(path.read_text()))
+    try:
+        assert_equal(json.loads(path.read_text()))
+    except DoesNotRun:
+        assert path.stem in real_models()["file_not_run"]

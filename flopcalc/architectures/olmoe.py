@@ -6,7 +6,7 @@ from flopcalc.architectures.blocks import Decoder, attention, causal_lm, check_t
 from flopcalc.config import Count, Size, aliases
 from flopcalc.estimators import register
 from flopcalc.spans import Full
-from flopcalc.tree import Layers, Module
+from flopcalc.tree import Layers, Module, Norm
 
 
 class OlmoeConfig(Decoder):
@@ -28,7 +28,13 @@ class OlmoeConfig(Decoder):
 def olmoe(c: OlmoeConfig) -> Module:
     layer = decoder_layer(
         c.hidden_size,
-        self_attn=attention(c, Full(), bias=c.attention_bias, qk_norm="all_heads"),
+        self_attn=attention(
+            c,
+            Full(),
+            bias=c.attention_bias,
+            q_norm=Norm(c.hidden_size, "head_norm"),  # as wide as the hidden size's heads, whatever head_dim says
+            k_norm=Norm(c.hidden_size // c.num_attention_heads * c.num_key_value_heads, "head_norm"),
+        ),
         mlp=moe(c.hidden_size, c.intermediate_size, c.num_experts, c.num_experts_per_tok),
     )
     return causal_lm(c, Layers([layer] * c.num_hidden_layers))

@@ -26,10 +26,6 @@ class OmniTextConfig(Qwen2Config):
     sliding_window: Count | None = 32768
     tie_word_embeddings: bool = True
 
-    def derive(self) -> None:
-        self.head_dim = None  # the model always takes hidden_size / num_attention_heads
-        super().derive()
-
 
 class AudioEncoder(Schema):
     """Fields of Qwen-Omni's audio encoders. Chunks of 2 * n_window frames are convolved by themselves."""

@@ -29,7 +29,8 @@ class RecurrentGemmaConfig(Schema):
             self.lru_width = self.hidden_size
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
-        self.head_dim = self.hidden_size // self.num_attention_heads  # whatever was published
+        if self.head_dim is None:
+            self.head_dim = self.hidden_size // self.num_attention_heads
         if self.block_types is None:
             self.block_types = ["recurrent", "recurrent", "attention"]
         check_types("block_types", self.block_types, None, ("recurrent", "attention"))
