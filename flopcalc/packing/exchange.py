@@ -12,7 +12,8 @@ from flopcalc.packing.pricing import Priced, stable_order
 __all__ = ["exchange"]
 
 _COMPARED = 300_000  # pairs of documents looked at in a round, at most
-_SMALLEST = 32  # documents an owner, the smallest of all, that are looked at without `thorough`
+_POOLED = 16  # documents an owner of the smallest, and as many of all sizes, to choose from unless `thorough`
+_LEVEL = 2e-6  # so little above the mean, the rest is left unless `thorough`
 _FEWEST, _MOST_PAIRS = 4, 50_000  # offers of an owner; pairs of owners: more would take too much memory
 
 
@@ -41,24 +42,28 @@ def exchange(
         rounds: at most; it ends when no two agree any more.
         offered: documents of an owner that may change hands in a round, fewer where there are many owners.
         moves: whether documents may move as well as swap; they do only where an owner has one cell.
-        thorough: offer documents of every size, and new ones each round; else small ones, the same.
+        thorough: any document may be offered; else some small ones and some of each size.
     """
     num, owners = len(cell), groups.size
     pairs = len(groups) * (groups.shape[1] // 2)
     if not 0 < pairs <= _MOST_PAIRS:
         return cell
     offered = max(_FEWEST, min(offered, isqrt(_COMPARED // pairs)))
-    first = 0 if thorough else max(0, num - _SMALLEST * owners)
+    pool = np.arange(num)
+    if not thorough and num > 2 * _POOLED * owners:
+        smallest = num - _POOLED * owners
+        pool = np.append(pool[: smallest : smallest // (_POOLED * owners)], pool[smallest:])
     owner = cell // cells_each
-    offers = _offers(owner, owners, offered, first)
     filled = np.bincount(cell, documents.tokens, owners * cells_each).astype(np.int64)
     load = np.bincount(owner, documents.work, owners).astype(np.int64)
     # The last place is "nothing": an offer left empty, and what a document is swapped for that moves.
     work, tokens, cell = (np.append(values, 0) for values in (documents.work, documents.tokens, cell))
     moves = moves and cells_each == 1
+    level = load.mean() * (1 + _LEVEL)
     for turn in range(rounds):
-        if turn and thorough:
-            offers = _offers(cell[:-1] // cells_each, owners, offered, first, turn)
+        if not thorough and load.max() <= level:
+            break
+        offers = _offers(cell[pool] // cells_each, pool, num, owners, offered, turn)
         ranked = np.take_along_axis(groups, np.argsort(load[groups], axis=1, kind="stable"), axis=1)
         half = groups.shape[1] // 2
         heavy, light = ranked[:, ::-1][:, :half].ravel(), np.roll(ranked[:, :half], turn // 2, axis=1).ravel()
@@ -88,16 +93,15 @@ def exchange(
             filled[new] += tokens[document]
             load[old_owner] -= work[document]
             load[new_owner] += work[document]
-        offers[heavy, a], offers[light, b] = take, give
     return cell[:-1]
 
 
-def _offers(owner: Any, owners: int, most: int, first: int, turn: int = 0) -> Any:
-    """Documents of each owner, (owners, slots), from number `first` on: all where they are few, else
-    the smallest and some of every size, others each turn; `len(owner)` in slots left empty, of which
-    there is one at least."""
-    order = np.append(stable_order(owner[first:]) + first, len(owner))
-    held = np.bincount(owner[first:], minlength=owners)[:, None]
+def _offers(owner: Any, pool: Any, nothing: int, owners: int, most: int, turn: int) -> Any:
+    """Documents of the `pool` that each owner offers, (owners, slots): all where they are few, else the
+    smallest and some of every size, others each turn; `nothing` in slots left empty, of which there is
+    one at least."""
+    order = np.append(pool[stable_order(owner)], nothing)
+    held = np.bincount(owner, minlength=owners)[:, None]
     half = most // 2
     slot = np.arange(min(most, int(held.max())) + 1)
     start, next_start = (i * i * (held - 2 * half) // half**2 for i in (slot, slot + 1))

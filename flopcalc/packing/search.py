@@ -101,16 +101,16 @@ def _bound(task: Task) -> float:
     return max(bounds.values()) / max(bounds["mean"], 1)
 
 
-def polish(task: Task, cell: Any, steps: int, *, far: bool, moves: bool = True, rounds: int = 10) -> Any:
-    """Local search: a longer one for few documents, and where the makespan is `far` from the bound."""
+def polish(task: Task, cell: Any, steps: int, *, far: bool, moves: bool = True, quick: bool = False) -> Any:
+    """Local search: a thorough one for few documents, and where the makespan is `far` from the bound."""
     thorough = far or len(cell) <= _FEW
     meet = partial(
         exchange,
         task.documents,
         cell,
         cap=task.cap,
-        rounds=40 if thorough else rounds,
-        offered=40 if thorough else 12,
+        rounds=3 if quick and not thorough else 40,
+        offered=40 if thorough else 16,
         moves=moves,
         thorough=thorough,
     )
