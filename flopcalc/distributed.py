@@ -33,6 +33,8 @@ class Share(NamedTuple):
     replica: int
     """The data-parallel replica that the rank works for."""
     flops: int
+    hardware_flops: int
+    """With the activations that are computed again."""
     tokens: int
     positions: int
     """Tokens with padding."""
@@ -49,6 +51,7 @@ class Interval(NamedTuple):
     """The sum of all ranks' shares."""
 
     flops: int
+    hardware_flops: int
     tokens: int
     positions: int
     seconds: float
@@ -79,6 +82,7 @@ def combine(shares: Sequence[Share]) -> Interval:
     peaks = [share.peak_flops_per_second for share in shares]
     return Interval(
         flops=sum(share.flops for share in whole),
+        hardware_flops=sum(share.hardware_flops for share in whole),
         tokens=sum(share.tokens for share in whole),
         positions=sum(share.positions for share in whole),
         seconds=max(share.seconds for share in shares),
@@ -181,7 +185,11 @@ def encode(share: Share) -> list[int]:
     return [
         share.replica,
         share.devices,
-        *(limb for count in (share.flops, share.tokens, share.positions) for limb in _limbs(count)),
+        *(
+            limb
+            for count in (share.flops, share.hardware_flops, share.tokens, share.positions)
+            for limb in _limbs(count)
+        ),
         *(_bits(number) for number in (share.seconds, share.wall_seconds, peak)),
     ]
 
@@ -189,9 +197,11 @@ def encode(share: Share) -> list[int]:
 def decode(words: Sequence[int]) -> Share:
     """The share that `encode` made these words of."""
     replica, devices, *rest = words
-    flops, tokens, positions = (_joined(rest[at : at + _LIMBS]) for at in range(0, 3 * _LIMBS, _LIMBS))
-    seconds, wall_seconds, peak = map(_number, rest[3 * _LIMBS :])
-    return Share(replica, flops, tokens, positions, seconds, wall_seconds, devices, None if math.isnan(peak) else peak)
+    *limbs, seconds, wall_seconds, peak = rest
+    flops, hardware, tokens, positions = (_joined(limbs[at : at + _LIMBS]) for at in range(0, 4 * _LIMBS, _LIMBS))
+    times = _number(seconds), _number(wall_seconds)
+    known = None if math.isnan(_number(peak)) else _number(peak)
+    return Share(replica, flops, hardware, tokens, positions, *times, devices, known)
 
 
 def _limbs(count: int) -> list[int]:

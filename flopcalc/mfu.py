@@ -21,7 +21,8 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from fractions import Fraction
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -33,6 +34,7 @@ from flopcalc.errors import InvalidBatch, InvalidOption
 from flopcalc.hardware import Peak, read_precision, resolve_peak
 from flopcalc.lengths import Documents
 from flopcalc.totals import Totals
+from flopcalc.training import Recompute, Training
 
 __all__ = ["MfuMeter"]
 
@@ -54,9 +56,10 @@ class MfuMeter:
             process) and `dtype`.
         devices: the number of devices that the work fed to this process runs on.
         convention, phase, training: how to count, given with a config (see `FlopCounter`).
-        recompute: activations recomputed in the backward pass, as the fraction of the forward pass in
-            [0, 1], or "full". Sets `perf/hfu` by full training's shares (a forward pass is a third of a
-            step); MFU never counts it.
+        recompute: activations computed again in the backward pass, as `Training.recompute`, which it
+            stands for: "full", "selective" or the fraction of the forward pass in [0, 1]. Adds
+            `perf/hfu` by `hardware_flops()`; MFU never counts it. Of FLOPs that a callable counted or
+            `add_flops` was given, a third is the forward pass.
         group: a torch.distributed process group of all training ranks; figures are then those of the
             whole group, and `step()` is one collective that every rank calls.
         replica: the data-parallel replica that this rank works for, default its rank (see
@@ -81,7 +84,7 @@ class MfuMeter:
         convention: str | Convention | None = None,
         phase: str | None = None,
         training: Any = None,
-        recompute: float | Literal["full"] | None = None,
+        recompute: Recompute | None = None,
         group: Any = None,
         replica: int | None = None,
         window: int = 20,
@@ -90,7 +93,7 @@ class MfuMeter:
         options = {"convention": convention, "phase": phase, "training": training}
         self.counter, self.convention = _counter(model, _given(options))
         """What counts: (seq_lens, ...) -> FLOPs."""
-        self.recompute = _fraction(recompute)
+        self.recompute, self._hardware = _recomputing(self.counter, recompute)
         self.devices = _whole("devices", devices, least=1)
         self.peak = peak_flops if isinstance(peak_flops, Peak) else resolve_peak(device, dtype, peak=peak_flops)
         """The peak of one device and where it came from; None where it is not known, and MFU neither."""
@@ -108,7 +111,7 @@ class MfuMeter:
 
     def _open(self) -> None:
         """Begin an interval now."""
-        self._flops = self._tokens = self._positions = 0
+        self._flops = self._hardware_flops = self._tokens = self._positions = 0
         self._began = self._clock()
         self._paused_seconds = 0.0
         if self._paused_at is not None:
@@ -137,15 +140,16 @@ class MfuMeter:
                 seq_lens = seq_lens.detach().cpu().numpy()
             elif not hasattr(seq_lens, "sum"):  # a tuple or an iterator
                 seq_lens = list(seq_lens) if isinstance(seq_lens, Iterable) else seq_lens
-        if images is None and audios is None:
-            flops = self.counter(seq_lens)
-        else:
-            flops = self.counter(seq_lens, **_given({"images": images, "audios": audios}))
+        media = {} if images is None and audios is None else _given({"images": images, "audios": audios})
+        flops = self.counter(seq_lens, **media)
         if type(flops) is not int or flops < 0:
             flops = _whole("FLOPs of a batch", flops)
         if self._paused_at is None:
+            again = self._hardware
+            hardware = _with_recomputed(flops, self.recompute) if again is None else again(seq_lens, **media)
             tokens = int(sum(seq_lens) if type(seq_lens) is list else seq_lens.sum())
             self._flops += flops
+            self._hardware_flops += hardware
             self._tokens += tokens
             self._positions += tokens if positions is None else positions
 
@@ -154,6 +158,7 @@ class MfuMeter:
         flops, tokens = _whole("flops", flops), _whole("tokens", tokens)
         if self._paused_at is None:
             self._flops += flops
+            self._hardware_flops += _with_recomputed(flops, self.recompute)
             self._tokens += tokens
             self._positions += tokens
 
@@ -224,7 +229,8 @@ class MfuMeter:
         if replica is None:
             replica = 0 if self.group is None else self.group.rank()
         peak = None if self.peak is None else self.peak.flops_per_second * self.devices
-        return Share(replica, self._flops, self._tokens, self._positions, seconds, wall_seconds, self.devices, peak)
+        counts = self._flops, self._hardware_flops, self._tokens, self._positions
+        return Share(replica, *counts, seconds, wall_seconds, self.devices, peak)
 
     def _check(self, interval: Interval) -> None:
         """Warn, once each, about what makes the figures doubtful."""
@@ -253,18 +259,21 @@ class MfuMeter:
         """Whether the last interval's rate is above the peak of its devices."""
         if self._interval is None:
             return False
-        figures = Totals.of(self._interval).figures(self.recompute)
+        figures = self._figures(Totals.of(self._interval))
         return figures.get("hfu", figures.get("mfu", 0.0)) > 1
 
     def _logs(self) -> dict[str, float]:
         assert self._interval is not None
-        logs = {f"perf/{name}": value for name, value in Totals.of(self._interval).figures(self.recompute).items()}
+        logs = {f"perf/{name}": value for name, value in self._figures(Totals.of(self._interval)).items()}
         if self.implausible:
             logs["perf/implausible"] = 1.0
         for scope, totals in (("window_", self._over_window()), ("lifetime_", self._lifetime)):
-            figures = totals.figures(self.recompute)
+            figures = self._figures(totals)
             logs |= {f"perf/{scope}{name}": figures[name] for name in _LOGGED[scope] if name in figures}
         return logs
+
+    def _figures(self, totals: Totals) -> dict[str, float]:
+        return totals.figures(self.recompute, counted=self._hardware is not None)
 
     def _over_window(self) -> Totals:
         return sum(self._window, Totals())
@@ -274,13 +283,15 @@ class MfuMeter:
         all devices for the last closed interval (zeros before the first), where the peak came from, how
         FLOPs were counted, and the totals of the window and the lifetime.
 
-        mfu = flops / (seconds * peak_flops_per_second), hfu = mfu * (3 + recompute) / 3; over a window or
-        the lifetime, mfu = flops / peak_flops, where peak_flops is the sum of peak * seconds.
+        mfu = flops / (seconds * peak_flops_per_second), and hfu the same of hardware_flops; over a window
+        or the lifetime, mfu = flops / peak_flops, where peak_flops is the sum of peak * seconds.
         """
-        interval = self._interval or combine([self._share(0.0, 0.0)._replace(flops=0, tokens=0, positions=0)])
+        none = self._share(0.0, 0.0)._replace(flops=0, hardware_flops=0, tokens=0, positions=0)
+        interval = self._interval or combine([none])
         peak = self.peak
         return {
             "flops": interval.flops,
+            "hardware_flops": interval.hardware_flops,
             "tokens": interval.tokens,
             "padded_tokens": interval.positions - interval.tokens,
             "seconds": interval.seconds,
@@ -366,14 +377,28 @@ def _counter(model: Any, options: dict[str, Any]) -> tuple[Callable[..., int], s
     return count, getattr(model, "__qualname__", type(model).__qualname__)
 
 
-def _fraction(recompute: Any) -> float | None:
-    if recompute is None or recompute == "full":
-        return None if recompute is None else 1.0
-    if isinstance(recompute, (int, float)) and not isinstance(recompute, bool) and 0 <= recompute <= 1:
-        return float(recompute)
-    raise InvalidOption(
-        f"recompute: found {recompute!r}, expected 'full' or the recomputed fraction of the forward pass, from 0 to 1"
-    )
+def _recomputing(counter: Any, recompute: Any) -> tuple[Recompute | None, Callable[..., int] | None]:
+    """(what is computed again, what counts FLOPs with it; None where the counter cannot tell)"""
+    share = Training(recompute=1.0 if recompute == "full" else recompute).recompute
+    if not isinstance(counter, FlopCounter):
+        if share == "selective":
+            raise InvalidOption(
+                "recompute: found 'selective' with a counter of its own, expected 'full' or the recomputed fraction "
+                "of the forward pass; pass a config, whose attention is known"
+            )
+        return share, None
+    if share is None:
+        share = 1.0 if counter.training.recompute == "full" else counter.training.recompute
+    training = counter.training.model_copy(update={"recompute": share})
+    counter = FlopCounter(counter.tree, counter.convention, counter.phase, training)
+    return share, None if share is None else counter.hardware_flops
+
+
+def _with_recomputed(flops: int, share: Recompute | None) -> int:
+    """FLOPs of a full training step, of which the forward pass is a third, with its `share` run again."""
+    if isinstance(share, str):
+        raise InvalidOption(f"add_flops: found recompute {share!r}, expected a fraction or 'full': it needs lengths")
+    return flops if share is None else flops + round(Fraction(str(share)) * flops / 3)
 
 
 def _whole(name: str, value: Any, least: int = 0) -> int:

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from flopcalc.distributed import Interval
+from flopcalc.training import Recompute
 
 __all__ = ["Totals"]
 
@@ -23,6 +24,7 @@ class Totals(BaseModel):
 
     steps: NonNegativeInt = 0
     flops: NonNegativeInt = 0
+    hardware_flops: NonNegativeInt = 0
     tokens: NonNegativeInt = 0
     positions: NonNegativeInt = 0
     seconds: _Amount = 0.0
@@ -39,6 +41,7 @@ class Totals(BaseModel):
         return cls(
             steps=1,
             flops=interval.flops,
+            hardware_flops=interval.hardware_flops,
             tokens=interval.tokens,
             positions=interval.positions,
             seconds=seconds,
@@ -54,11 +57,12 @@ class Totals(BaseModel):
         pairs = {name: (mine[name], others[name]) for name in mine}
         return Totals.model_validate({name: None if None in pair else sum(pair) for name, pair in pairs.items()})
 
-    def figures(self, recompute: float | None) -> dict[str, float]:
+    def figures(self, recompute: Recompute | None, *, counted: bool = True) -> dict[str, float]:
         """Every rate, by name with its unit. The totals must hold some time.
 
         Args:
-            recompute: the fraction of the forward pass that the backward pass runs again, or None.
+            recompute: what is computed again; the hardware's rate is given where it is not None.
+            counted: whether `hardware_flops` was counted; else a forward pass is a third of a step.
         """
         found: dict[str, float] = {
             "model_flops": self.flops,
@@ -75,6 +79,8 @@ class Totals(BaseModel):
             found["mfu"] = self.flops / self.peak_flops
             found["wall_mfu"] = self.flops / self.wall_peak_flops
             if recompute is not None:
-                # A forward pass is a third of a training step, and a part of it runs twice.
-                found["hfu"] = found["mfu"] * (3 + recompute) / 3
+                if counted or isinstance(recompute, str):
+                    found["hfu"] = self.hardware_flops / self.peak_flops
+                else:
+                    found["hfu"] = found["mfu"] * (3 + recompute) / 3
         return found

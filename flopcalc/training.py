@@ -29,9 +29,10 @@ from flopcalc.lora import Lora
 from flopcalc.options import Options
 from flopcalc.tree import Attention, Module, Node, StreamMix, Weight, WeightLeaf, walk
 
-__all__ = ["Gradient", "InputGradient", "Plan", "Training", "plan"]
+__all__ = ["Gradient", "InputGradient", "Plan", "Recompute", "Training", "plan"]
 
 InputGradient = Literal["always", "autograd"]
+Recompute = float | Literal["full", "selective"]
 
 
 class Training(Options):
@@ -55,7 +56,7 @@ class Training(Options):
     trained: tuple[str, ...] | None = None
     frozen: tuple[str, ...] = ()
     lora: Lora | None = None
-    recompute: float | Literal["full", "selective"] | None = None
+    recompute: Recompute | None = None
     mtp: bool | int = Field(default=False, ge=0)
     mtp_head: bool = True
 
@@ -63,7 +64,7 @@ class Training(Options):
     @classmethod
     def _check_recompute(cls, share: Any) -> Any:
         known = share is None or (isinstance(share, str) and share in ("full", "selective"))
-        if known or (isinstance(share, (int, float)) and 0 <= share <= 1):
+        if known or (isinstance(share, (int, float)) and not isinstance(share, bool) and 0 <= share <= 1):
             return share
         raise ValueError(f"found {share!r}, expected 'full', 'selective' or a fraction of the forward pass in [0, 1]")
 

@@ -276,13 +276,13 @@ def test_a_rank_that_dies_leaves_an_error_and_no_hang(tmp_path):
 
 
 def combine_share(replica: int, flops: int = 10, **changes: Any) -> Share:
-    return Share(replica, flops, 1, 1, 1.0, 1.0, 1, 1.0)._replace(**changes)
+    return Share(replica, flops, flops, 1, 1, 1.0, 1.0, 1, 1.0)._replace(**changes)
 
 
 @settings(deadline=None)
 @given(
     st.integers(0, 2**31),
-    st.lists(st.integers(0, 2**186 - 1), min_size=3, max_size=3),
+    st.lists(st.integers(0, 2**186 - 1), min_size=4, max_size=4),
     st.lists(st.floats(0, 1e300), min_size=2, max_size=2),
     st.one_of(st.none(), st.floats(1, 1e30)),
 )
@@ -301,4 +301,4 @@ def test_a_share_too_large_for_its_words_is_named():
 def test_a_process_alone_is_a_group_of_one():
     share = combine_share(0, flops=7, seconds=2.0, wall_seconds=3.0, devices=8, peak_flops_per_second=5.0)
     assert gather(share) == combine([share])
-    assert gather(share)[:9] == (7, 1, 1, 2.0, 3.0, 8, 5.0, 1, 1)
+    assert gather(share)[:10] == (7, 7, 1, 1, 2.0, 3.0, 8, 5.0, 1, 1)

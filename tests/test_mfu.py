@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flopcalc
-from flopcalc import Documents, InvalidBatch, InvalidOption, MfuMeter, UnknownDevice, UnsupportedModel
+from flopcalc import Documents, InvalidBatch, InvalidOption, MfuMeter, Training, UnknownDevice, UnsupportedModel
 
 TINY = {
     "model_type": "llama",
@@ -165,6 +165,34 @@ def test_a14_recomputation_raises_hfu_and_leaves_mfu(recompute, ratio):
     logs = meter.step(elapsed_seconds=1.0)
     assert logs["perf/mfu"] == 0.1
     assert logs["perf/hfu"] == pytest.approx(0.1 * ratio, rel=1e-15)
+
+
+def test_hfu_follows_what_the_training_runs_again():
+    head = 2 * 64 * 10 * 4  # FLOPs of a pass of the output head: 4 tokens, 64 wide, a vocabulary of 10
+    config = {"model_type": "llama", "hidden_size": 64, "vocab_size": 10, "num_hidden_layers": 0}
+    for training, shares in (({}, (3, 4)), ({"trained": ("lm_head",)}, (2, 3))):  # of the head's passes
+        meter = MfuMeter(config, convention="exact", training=Training(**training), recompute="full", peak_flops=1e9)
+        meter.add([4])
+        logs = meter.step(elapsed_seconds=1.0)
+        assert logs["perf/mfu"] == shares[0] * head / 1e9
+        assert logs["perf/hfu"] == shares[1] * head / 1e9
+    meter = MfuMeter(config, convention="exact", phase="forward", recompute=0.5, peak_flops=1e9)
+    meter.add([4])
+    logs = meter.step(elapsed_seconds=1.0)
+    assert logs["perf/mfu"] == logs["perf/hfu"] == head / 1e9
+
+
+def test_a_counter_that_knows_its_recomputation_sets_hfu_by_itself():
+    training = Training(recompute="selective")
+    meter = MfuMeter(flopcalc.FlopCounter(TINY, training=training), peak_flops=1e12)
+    meter.add([100, 28])
+    logs = meter.step(elapsed_seconds=1.0)
+    attention = flopcalc.FlopCounter(TINY, phase="forward").by_kind([100, 28])["attention"]
+    assert logs["perf/hfu"] - logs["perf/mfu"] == pytest.approx(attention / 1e12, rel=1e-9)
+    with pytest.raises(InvalidOption, match="selective"):
+        MfuMeter(lambda lengths: 1, peak_flops=1e12, recompute="selective")
+    with pytest.raises(InvalidOption, match="add_flops"):
+        meter.add_flops(10)
 
 
 @pytest.mark.parametrize("form", ["list", "tuple", "iterator", "numpy", "torch", "documents"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, TextIO, cast
+from typing import Any, TextIO, cast
 
 import click
 
@@ -15,6 +15,7 @@ from flopcalc.counting import FlopCounter
 from flopcalc.errors import InvalidBatch
 from flopcalc.estimators import describe
 from flopcalc.hardware import Peak
+from flopcalc.training import Recompute
 
 
 @click.command(name="mfu", short_help="MFU of a measured run.")
@@ -25,7 +26,9 @@ from flopcalc.hardware import Peak
 @click.option("--docs", type=click.File(), help="The documents of one step from a file, one length a line.")
 @click.option("--tokens-per-second", type=float, metavar="RATE", help="Measured over all devices.")
 @click.option("--step-seconds", type=float, metavar="SECONDS", help="Measured time of a step with these documents.")
-@click.option("--recompute", metavar="FRACTION", help="Recomputed part of the forward pass, or `full`: shows HFU too.")
+@click.option(
+    "--recompute", metavar="FRACTION", help="Recomputed part of the forward pass, `full` or `selective`: shows HFU too."
+)
 @convention_option
 @json_option
 @click.pass_context
@@ -104,7 +107,7 @@ def _measured(
     seconds: float,
     peak: Peak,
     devices: int,
-    recompute: float | Literal["full"] | None,
+    recompute: Recompute | None,
 ) -> dict[str, Any]:
     """The figures of one interval."""
     from flopcalc.mfu import MfuMeter
@@ -122,12 +125,12 @@ def _measured(
     }
 
 
-def _recompute(ctx: click.Context, text: str | None) -> float | Literal["full"] | None:
-    if text is None or text == "full":
-        return cast('Literal["full"] | None', text)
+def _recompute(ctx: click.Context, text: str | None) -> Recompute | None:
+    if text is None or text in ("full", "selective"):
+        return cast("Recompute | None", text)
     try:
         return float(text)
     except ValueError:
         raise click.UsageError(
-            f"--recompute: found {text!r}, expected a fraction from 0 to 1, or `full`.", ctx
+            f"--recompute: found {text!r}, expected a fraction from 0 to 1, `full` or `selective`.", ctx
         ) from None
