@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from flopcalc import architectures
+from flopcalc import architectures, facts
 from flopcalc.config import Schema, read_config
 from flopcalc.errors import InvalidOption, UnsupportedModel
 from flopcalc.mtp import knows_depths, with_mtp
@@ -188,10 +188,18 @@ def describe(config: Any, *, mtp: bool | int = False, mtp_head: bool = True) -> 
     model_type, fields = read_config(config)
     estimator = _find(model_type)
     if estimator is None:
-        nearest = difflib.get_close_matches(model_type, supported_model_types(), n=3, cutoff=0.5)
-        hint = f"nearest supported: {', '.join(nearest)}; " if nearest else ""
         raise UnsupportedModel(
-            f"model_type {model_type!r} has no estimator; {hint}"
-            f"`flopcalc models` lists all, flopcalc.register() adds one"
+            f"model_type {model_type!r} {_why_not(model_type)}; "
+            f"`flopcalc models` lists all that are counted, flopcalc.register() adds one"
         )
     return estimator(fields, mtp=mtp, mtp_head=mtp_head)
+
+
+def _why_not(model_type: str) -> str:
+    """Why a type is not counted: the known reason, or no more than the nearest names."""
+    if model_type in _parts:
+        return "is a part of other models, and counted within them"
+    if reason := facts.not_counted().get(model_type):
+        return f"is not counted: {reason}"
+    nearest = difflib.get_close_matches(model_type, supported_model_types(), n=3, cutoff=0.5)
+    return "has no estimator" + (f"; nearest supported: {', '.join(nearest)}" if nearest else "")

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["bundled_configs", "find_bundled", "folder", "is_checkout", "real_models"]
+__all__ = ["bundled_configs", "find_bundled", "folder", "is_checkout", "not_counted", "real_models"]
 
 _PACKAGE = Path(__file__).parent
 
@@ -43,6 +43,13 @@ def real_models() -> dict[str, dict[str, Any]]:
     """
     known: dict[str, dict[str, Any]] = json.loads((folder("registry") / "real_models.json").read_text("utf-8"))
     return known
+
+
+@cache
+def not_counted() -> dict[str, str]:
+    """model_type -> why it has no estimator, for those of which that is known."""
+    reasons = json.loads((folder("registry") / "not_counted.json").read_text("utf-8"))
+    return {model_type: reason for reason, model_types in reasons.items() for model_type in model_types}
 
 
 def find_bundled(name: str) -> Path | None:

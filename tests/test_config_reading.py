@@ -14,7 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcalc import ESTIMATORS, FlopcalcError, FlopCounter, InvalidConfig, UnsupportedModel, describe, facts
+from flopcalc import (
+    ESTIMATORS,
+    FlopcalcError,
+    FlopCounter,
+    InvalidConfig,
+    UnsupportedModel,
+    describe,
+    facts,
+    is_supported,
+)
 from flopcalc.config import Schema, read_config
 
 ONE_OF_EACH_TYPE = {file.parent.name: name for name, file in reversed(facts.bundled_configs().items())}
@@ -100,9 +109,25 @@ MOE = {"model_type": "qwen3_moe", "num_hidden_layers": 2}
 DENSE = {"model_type": "qwen3", "num_hidden_layers": 2}
 
 
+def test_no_type_is_both_counted_and_known_not_to_be() -> None:
+    known = facts.not_counted()
+    assert {"t5", "vit", "clip"} <= known.keys()
+    assert not known.keys() & set(ESTIMATORS)
+    assert not is_supported("t5") and not is_supported({"model_type": "vit"})
+
+
+def test_the_types_known_not_to_be_counted_are_spelt_as_transformers_spells_them() -> None:
+    from transformers import CONFIG_MAPPING
+
+    assert facts.not_counted().keys() <= set(CONFIG_MAPPING.keys())
+
+
 @pytest.mark.parametrize(
     ("config", "says"),
     [
+        ({"model_type": "t5"}, ["'t5'", "a source and of a target", "flopcalc models", "register"]),
+        ({"model_type": "vit"}, ["'vit'", "image encoder", "tower", "flopcalc models"]),
+        ({"model_type": "clip_vision_model"}, ["'clip_vision_model'", "part of other models"]),
         ({"model_type": "qwen3mo"}, ["'qwen3mo'", "qwen3_moe", "flopcalc models", "register"]),
         ({"model_type": "resnet"}, ["'resnet'", "flopcalc models"]),
         ({}, ["model_type", "None"]),
