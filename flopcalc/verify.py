@@ -140,7 +140,7 @@ def verify(config: Any, lengths: Sequence[int] | None = None) -> Verification:
 
 def build_real_model(model_type: str, fields: dict[str, Any]) -> Any:
     """The transformers model of a config on the meta device, bf16 where that runs, eager attention. Types with
-    towers give the whole model, others the causal LM."""
+    towers give the whole model, others the causal LM, or the masked one where they have no other."""
     try:
         import torch
         from transformers import AutoConfig, logging
@@ -150,7 +150,9 @@ def build_real_model(model_type: str, fields: dict[str, Any]) -> Any:
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # fallback kernels and unused fields say nothing about shapes
     model_type = facts.real_models()["published_as"].get(model_type, model_type)
     whole = model_type in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
-    factory: Any = auto.AutoModelForImageTextToText if whole else auto.AutoModelForCausalLM
+    masked = model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.keys() - auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys()
+    factory: Any = auto.AutoModelForMaskedLM if masked else auto.AutoModelForCausalLM
+    factory = auto.AutoModelForImageTextToText if whole else factory
     kept = {key: value for key, value in fields.items() if key not in ("model_type", "quantization_config", "auto_map")}
     try:
         with warnings.catch_warnings(), torch.device("meta"):
@@ -182,7 +184,7 @@ def compare_flops(tree: Node, model: Any, tokens: int) -> FlopComparison:
     weights_seen, mixers_seen = operator_flops(
         tree, model, lambda: _forward_text(model, tokens, attends), tokens=tokens
     )
-    if _owns_and_attends(tree):  # the two cannot be told apart
+    if _reads_streams(tree) or _owns_and_attends(tree):  # the two cannot be told apart
         weights, mixers = weights + mixers, 0
         weights_seen, mixers_seen = weights_seen + mixers_seen, 0
     return FlopComparison(tokens, weights, weights_seen, mixers, mixers_seen)
@@ -209,7 +211,7 @@ def operator_flops(tree: Node, module: Any, run: Callable[[], Any], path: str = 
     recurrent = set(_recurrent_modules(tree))
     scorers = dict(_scorers(tree))
     weights = mixers = 0
-    for name, operator, flops in _run_counted(module, run):
+    for name, operator, flops in _run_counted(module, run, sums=_reads_streams(tree)):
         place = ".".join(filter(None, (path, name)))
         depthwise = "convolution" in operator and (place not in owners or place in recurrent)
         if "rotary" in place or depthwise:  # no matrix
@@ -226,8 +228,9 @@ def operator_flops(tree: Node, module: Any, run: Callable[[], Any], path: str = 
     return weights, mixers
 
 
-def _run_counted(module: Any, run: Callable[[], Any]) -> Iterator[tuple[str, str, int]]:
-    """(name under `module`, operator, FLOPs) of a run, children's work taken out of their parents'."""
+def _run_counted(module: Any, run: Callable[[], Any], *, sums: bool) -> Iterator[tuple[str, str, int]]:
+    """(name under `module`, operator, FLOPs) of a run, children's work taken out of their parents'; `sums`
+    says whether weighted sums that are written as a product count too."""
     import torch
     from torch.fx.experimental import _config as meta
     from torch.utils.flop_counter import FlopCounterMode
@@ -237,7 +240,7 @@ def _run_counted(module: Any, run: Callable[[], Any]) -> Iterator[tuple[str, str
 
     def bmm(left: Any, right: Any, *_: Any, **__: Any) -> int:
         vector = left[1] == 1 or right[2] == 1  # a weighted sum or a read-out, no product of matrices
-        return 0 if vector else 2 * left[0] * left[1] * left[2] * right[2]
+        return 0 if vector and not sums else 2 * left[0] * left[1] * left[2] * right[2]
 
     formulas = {torch.ops.aten._grouped_mm: grouped_mm, torch.ops.aten.bmm: bmm}
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
@@ -268,6 +271,12 @@ def _weight_modules(tree: Node) -> Iterator[str]:
         if any(tensor.kind in MATMUL_KINDS for tensor in visit.tensors):
             bare = not visit.tensors[0].name
             yield visit.path.rpartition(".")[0] if bare else visit.path
+
+
+def _reads_streams(tree: Node) -> bool:
+    """Whether a token reads vectors out of its residual streams by queries: both products, often of a
+    single row, stand in the module of the queries."""
+    return any(isinstance(visit.leaf, StreamMix) and visit.leaf.rows is not None for visit in walk(tree))
 
 
 def _owns_and_attends(tree: Node) -> bool:

@@ -58,6 +58,17 @@ def test_an_encoder_reads_both_ways_unless_it_is_a_decoder() -> None:
     assert masked.by_kind()["attention"] == 12 * 2 * 2 * 768 * 55
 
 
+def test_a_window_of_modernbert_stands_half_on_either_side_and_that_of_its_decoder_behind() -> None:
+    """Two layers, one of them with a window of 4. Of 10 tokens, 6 read 2 on either side and themselves, the
+    outer ones 3, 4, 4 and 3; a causal window is half as wide and holds the token itself."""
+    encoder, decoder = (
+        FlopCounter({"model_type": name, "num_hidden_layers": 2, "local_attention": 4}, "exact", "forward")
+        for name in ("modernbert", "modernbert-decoder")
+    )
+    assert encoder.by_kind([10])["attention"] == 2 * 2 * 768 * (100 + 6 * 5 + 3 + 4 + 4 + 3)
+    assert decoder.by_kind([10])["attention"] == 2 * 2 * 768 * (55 + 1 + 9 * 2)
+
+
 def test_cross_attention_without_an_encoder_has_parameters_and_no_work() -> None:
     decoder = {"model_type": "roberta", "is_decoder": True}
     crossed = decoder | {"add_cross_attention": True}

@@ -1,5 +1,5 @@
-"""ModernBERT as a decoder: windows between layers of full attention, gate and up in one matrix, a
-transform before the output matrix."""
+"""ModernBERT, as the masked language model that it is and as a decoder: windows between layers of full
+attention, gate and up in one matrix, a transform before the output matrix."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from flopcalc.architectures.blocks import Stack, check_multiple, check_types, ea
 from flopcalc.architectures.towers import split_attention
 from flopcalc.config import Count, Size, legacy
 from flopcalc.estimators import register
-from flopcalc.tree import Embedding, LayerNorm, Linear, Module, Node
+from flopcalc.spans import Bidirectional, BidirectionalWindow, Span
+from flopcalc.tree import Attention, Embedding, LayerNorm, Linear, Module, Node
 
 
-class ModernBertDecoderConfig(Stack):
+class ModernBertConfig(Stack):
     vocab_size: Size = 50368
     hidden_size: Size = 768
     intermediate_size: Size = 1152
@@ -21,40 +22,61 @@ class ModernBertDecoderConfig(Stack):
     mlp_bias: bool = False
     classifier_bias: bool = False
     decoder_bias: bool = True
-    local_attention: Count | None = 128
-    sliding_window: Count | None = None
+    local_attention: Count = 128
     layer_types: list[str] | None = None
     global_attn_every_n_layers: Size = legacy(3)
     tie_word_embeddings: bool = True
 
     def derive(self) -> None:
         check_multiple("hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
-        if self.sliding_window is None and self.local_attention:
-            self.sliding_window = self.local_attention // 2
         if self.layer_types is None:
             full = [i % self.global_attn_every_n_layers == 0 for i in range(self.num_hidden_layers)]
             self.layer_types = ["full_attention" if is_full else "sliding_attention" for is_full in full]
         known = ("full_attention", "sliding_attention")
         check_types("layer_types", self.layer_types, self.num_hidden_layers, known)
-        if "sliding_attention" in self.layer_types and not self.sliding_window:
+
+    def span(self, kind: str) -> Span:
+        """Half of the window stands on either side."""
+        return BidirectionalWindow(self.local_attention // 2 + 1) if kind == "sliding_attention" else Bidirectional()
+
+    def attention(self, span: Span) -> Module:
+        hidden, heads, bias = self.hidden_size, self.num_attention_heads, self.attention_bias
+        core = Attention(heads, hidden // heads, hidden // heads, span)
+        return Module(Wqkv=Linear(hidden, 3 * hidden, bias), core=core, Wo=Linear(hidden, hidden, bias))
+
+
+class ModernBertDecoderConfig(ModernBertConfig):
+    local_attention: Count | None = 128
+    sliding_window: Count | None = None
+
+    def derive(self) -> None:
+        super().derive()
+        if self.sliding_window is None and self.local_attention:
+            self.sliding_window = self.local_attention // 2
+        if "sliding_attention" in (self.layer_types or []) and not self.sliding_window:
             raise ValueError(
                 f"local_attention: found {self.local_attention}, expected twice the sliding layers' window"
             )
 
+    def span(self, kind: str) -> Span:
+        return window(self.sliding_window if kind == "sliding_attention" else None)
 
-@register("modernbert-decoder", ModernBertDecoderConfig)
-def modernbert_decoder(c: ModernBertDecoderConfig) -> Module:
-    hidden, heads = c.hidden_size, c.num_attention_heads
+    def attention(self, span: Span) -> Module:
+        return split_attention(self.hidden_size, self.num_attention_heads, span, bias=self.attention_bias, out="Wo")
+
+
+def modernbert_lm(c: ModernBertConfig, transform: str) -> Module:
+    """The skeleton: model, the `transform` under its name and the output matrix."""
+    hidden = c.hidden_size
 
     def norm() -> Node:
         return LayerNorm(hidden, c.norm_bias)
 
     def layer(kind: tuple[bool, str]) -> Module:
         first, attends = kind
-        span = window(c.sliding_window if attends == "sliding_attention" else None)
         return Module(
             attn_norm=None if first else norm(),  # the embeddings are normed already
-            attn=split_attention(hidden, heads, span, bias=c.attention_bias, out="Wo"),
+            attn=c.attention(c.span(attends)),
             mlp_norm=norm(),
             mlp=Module(
                 Wi=Linear(hidden, 2 * c.intermediate_size, c.mlp_bias),
@@ -69,6 +91,16 @@ def modernbert_decoder(c: ModernBertDecoderConfig) -> Module:
             layers=each(layer, [(i == 0, kind) for i, kind in enumerate(c.layer_types or [])]),
             final_norm=norm(),
         ),
-        lm_head=Module(dense=Linear(hidden, hidden, c.classifier_bias), norm=norm()),
+        **{transform: Module(dense=Linear(hidden, hidden, c.classifier_bias), norm=norm())},
         decoder=Linear(hidden, c.vocab_size, c.decoder_bias, kind="head", tied_to=tied_to),
     )
+
+
+@register("modernbert", ModernBertConfig)
+def modernbert(c: ModernBertConfig) -> Module:
+    return modernbert_lm(c, "head")
+
+
+@register("modernbert-decoder", ModernBertDecoderConfig)
+def modernbert_decoder(c: ModernBertDecoderConfig) -> Module:
+    return modernbert_lm(c, "lm_head")
