@@ -114,10 +114,12 @@ class BlockSparse(Bidirectional):
 
 @dataclass(frozen=True, slots=True)
 class Probe(Bidirectional):
-    """One query of an image, which reads all its tokens: n pairs under each rule."""
+    """So many queries, which read all n tokens of an image: queries * n pairs under each rule."""
+
+    queries: int = 1
 
     def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
-        return n
+        return self.queries * n
 
 
 @dataclass(frozen=True, slots=True)

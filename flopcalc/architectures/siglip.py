@@ -1,47 +1,73 @@
-"""SigLIP's vision tower. Its head pools an image into one vector, which language models do not read."""
+"""The vision towers of SigLIP and SigLIP 2. Their head pools an image into one vector, which language
+models do not read."""
 
 from __future__ import annotations
 
 from flopcalc.architectures.blocks import plain_mlp
-from flopcalc.architectures.towers import ONE, PATCHES, ViT, alone, encoder_layers, vit_layer
+from flopcalc.architectures.towers import (
+    ONE,
+    PATCHES,
+    ViT,
+    ViTLayers,
+    encoder_layers,
+    packed_attention,
+    vit_layer,
+)
+from flopcalc.config import Size
 from flopcalc.estimators import register_part
-from flopcalc.spans import Probe
-from flopcalc.tree import NEVER, Attention, Conv, Embedding, LayerNorm, Linear, Module, Weight
+from flopcalc.tree import Conv, Embedding, LayerNorm, Linear, Module, Node, Weight
 
-PACKED = "model.vision_tower.head.attention.in_proj_weight"
+HEAD = "model.vision_tower.head"
 
 
 class SiglipVisionConfig(ViT):
     vision_use_head: bool = True
 
 
-def pooling_head(c: SiglipVisionConfig) -> Module:
-    """Attention of one learned query over an image. One packed parameter projects query, keys and values."""
-    width, heads = c.hidden_size, c.num_attention_heads
-    attention = Module(
-        in_proj_weight=alone(Weight((3 * width, width)), NEVER),  # its parts run, below
-        in_proj_bias=Weight((3 * width,), "bias"),
-        query=alone(Weight((width, width), "linear", tied_to=PACKED), ONE),
-        key_value=Weight((2 * width, width), "linear", tied_to=PACKED),
-        core=Attention(heads, width // heads, width // heads, Probe()),
-        out_proj=alone(Linear(width, width, True), ONE),
-    )
+class Siglip2VisionConfig(ViTLayers):
+    vision_use_head: bool = True
+    num_patches: Size = 256
+
+
+def pooling_head(c: ViTLayers) -> Module:
+    """Attention of one learned query over an image."""
+    width = c.hidden_size
+    attention = packed_attention(width, c.num_attention_heads, 1, f"{HEAD}.attention")
     pooled = Module(
         layernorm=LayerNorm(width), mlp=plain_mlp(width, c.intermediate_size, bias=True, names=("fc1", "fc2"))
     ).on(ONE)
     return Module(probe=Weight((1, 1, width)), attention=attention, **{"": pooled}).without_grad()
 
 
-@register_part("siglip_vision_model", SiglipVisionConfig)
-def siglip_vision_model(c: SiglipVisionConfig, read: int | None = None) -> Module:
-    width, patch = c.hidden_size, (c.patch_size, c.patch_size)
-    norm = Module(**{"": LayerNorm(width)})
+def siglip_tower(c: ViT, read: int | None = None, **behind: Node | None) -> Module:
+    """Patches through a convolution, a layer for each, and a norm; what comes `behind` as keywords."""
+    patch = (c.patch_size, c.patch_size)
+    embedding = Conv(c.num_channels, c.hidden_size, patch, True, "patch_embedding")
+    return tower(c, embedding, c.num_patches, read, **behind)
+
+
+def tower(c: ViTLayers, patch_embedding: Node, positions: int, read: int | None, **behind: Node | None) -> Module:
+    norm = Module(**{"": LayerNorm(c.hidden_size)})
     return Module(
         embeddings=Module(
-            patch_embedding=Conv(c.num_channels, width, patch, True, "patch_embedding"),
-            position_embedding=Embedding(c.num_patches, width, kind="lookup"),
+            patch_embedding=patch_embedding,
+            position_embedding=Embedding(positions, c.hidden_size, kind="lookup"),
         ),
         encoder=Module(layers=encoder_layers(vit_layer(c), c.num_hidden_layers, read)),
         post_layernorm=norm if read is None else norm.without_grad(),
-        head=pooling_head(c) if c.vision_use_head else None,
+        **behind,
     ).on(PATCHES)
+
+
+@register_part("siglip_vision_model", SiglipVisionConfig)
+def siglip_vision_model(c: SiglipVisionConfig, read: int | None = None) -> Module:
+    return siglip_tower(c, read, head=pooling_head(c) if c.vision_use_head else None)
+
+
+@register_part("siglip2_vision_model", Siglip2VisionConfig)
+def siglip2_vision_model(c: Siglip2VisionConfig) -> Module:
+    """Images of any size, cut into patches beforehand; learned positions are stretched over them by a
+    product with weights of an interpolation, which is not counted."""
+    patches = Linear(c.num_channels * c.patch_size**2, c.hidden_size, True, "patch_embedding")
+    head = pooling_head(c) if c.vision_use_head else None
+    return tower(c, patches, c.num_patches, None, head=head)

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from flopcalc.architectures.blocks import plain_mlp
 from flopcalc.config import Count, Schema, Size
-from flopcalc.spans import Bidirectional, Span
-from flopcalc.tree import Attention, Conv, Embedding, LayerNorm, Layers, Linear, Module, Node, Stream
+from flopcalc.spans import Bidirectional, Probe, Span
+from flopcalc.tree import NEVER, Attention, Conv, Embedding, LayerNorm, Layers, Linear, Module, Node, Stream, Weight
 
 __all__ = [
     "ONE",
@@ -19,10 +19,12 @@ __all__ = [
     "PatchTower",
     "Sides",
     "ViT",
+    "ViTLayers",
     "alone",
     "check_vit",
     "encoder_layers",
     "merged",
+    "packed_attention",
     "patch_embed",
     "patch_merger",
     "qkv_attention",
@@ -38,16 +40,21 @@ ONE = Stream("image", rows=0, extra=1)
 """One vector an image."""
 
 
-class ViT(Schema):
-    """Fields of the towers that take images of a fixed size."""
+class ViTLayers(Schema):
+    """Fields of a plain stack of layers over square patches."""
 
     hidden_size: Size = 768
     intermediate_size: Size = 3072
     num_hidden_layers: Count = 12
     num_attention_heads: Size = 12
     num_channels: Size = 3
-    image_size: Size = 224
     patch_size: Size = 16
+
+
+class ViT(ViTLayers):
+    """Fields of the towers that take images of a fixed size."""
+
+    image_size: Size = 224
 
     @property
     def num_patches(self) -> int:
@@ -56,7 +63,7 @@ class ViT(Schema):
 
 def check_vit(vision: Any) -> None:
     """ValueError where a vision_config is that of a tower of another make, or of no tower."""
-    if not hasattr(vision, "num_channels"):
+    if not hasattr(vision, "image_size"):
         raise ValueError(f"vision_config: found a {vision.read_as}, expected a tower that takes whole images")
 
 
@@ -88,7 +95,7 @@ def encoder_layers(layer: Module, depth: int, read: int | None) -> Layers:
     return Layers([layer] * read + [layer.without_grad()] * (depth - read))
 
 
-def vit_layer(c: ViT) -> Module:
+def vit_layer(c: ViTLayers) -> Module:
     """The layer that CLIP and SigLIP have."""
     width = c.hidden_size
     return Module(
@@ -173,6 +180,20 @@ def split_attention(
         core=Attention(heads, dim, dim, span),
         **{out: Linear(width, width, bias if out_bias is None else out_bias)},
     ).reading(*names, **{f"{name[0]}_norm": name for name in (query, key)})
+
+
+def packed_attention(width: int, heads: int, queries: int, path: str) -> Module:
+    """Attention of learned queries over an image, `nn.MultiheadAttention` at the full name `path`: one packed
+    parameter projects query, keys and values."""
+    packed, asking = f"{path}.in_proj_weight", Stream("image", rows=0, extra=queries)
+    return Module(
+        in_proj_weight=alone(Weight((3 * width, width)), NEVER),  # its parts run, below
+        in_proj_bias=Weight((3 * width,), "bias"),
+        query=alone(Weight((width, width), "linear", tied_to=packed), asking),
+        key_value=Weight((2 * width, width), "linear", tied_to=packed),
+        core=Attention(heads, width // heads, width // heads, Probe(queries)),
+        out_proj=alone(Linear(width, width, True), asking),
+    )
 
 
 def patch_merger(c: Any, width: int, out: int, *, norm_after: bool = False) -> Module:
