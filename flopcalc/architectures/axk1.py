@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import causal_lm, check_types, decoder_layer, each, experts, mla, mlp, router
+from flopcalc.architectures.blocks import SparseLayers, causal_lm, decoder_layer, each, experts, mla, mlp, router
 from flopcalc.architectures.deepseek import LatentMoe
 from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
@@ -10,22 +10,12 @@ from flopcalc.spans import Full
 from flopcalc.tree import Module, Norm
 
 
-class AxK1Config(LatentMoe):
+class AxK1Config(LatentMoe, SparseLayers):
     vocab_size: Size = 163840
     num_attention_heads: Size = 64
     n_routed_experts: Size = aliases("num_local_experts", "n_routed_experts", default=192)
-    mlp_layer_types: list[str] | None = None
     first_k_dense_replace: Count = legacy(1)
     moe_layer_freq: Size = legacy(1)
-
-    def derive(self) -> None:
-        super().derive()
-        if self.mlp_layer_types is None:
-            sparse = [
-                i >= self.first_k_dense_replace and i % self.moe_layer_freq == 0 for i in range(self.num_hidden_layers)
-            ]
-            self.mlp_layer_types = ["sparse" if routed else "dense" for routed in sparse]
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
 
 
 @register("axk1", AxK1Config)

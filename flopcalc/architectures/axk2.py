@@ -3,7 +3,7 @@ over the query latent, before and after its norm; norms with a low-rank gate."""
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import causal_lm, check_types, dense_or_sparse, each, mla
+from flopcalc.architectures.blocks import SparseLayers, causal_lm, dense_or_sparse, each, mla
 from flopcalc.architectures.deepseek import LatentMoe, indexer
 from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
@@ -11,7 +11,7 @@ from flopcalc.spans import TopK
 from flopcalc.tree import Linear, Module, Norm
 
 
-class AxK2Config(LatentMoe):
+class AxK2Config(LatentMoe, SparseLayers):
     vocab_size: Size = 163840
     hidden_size: Size = 2048
     intermediate_size: Size = 5120
@@ -28,18 +28,8 @@ class AxK2Config(LatentMoe):
     index_head_dim: Size = 128
     index_n_heads: Size = 16
     gated_norm_rank: Size = 16
-    mlp_layer_types: list[str] | None = None
     first_k_dense_replace: Count = legacy(1)
     moe_layer_freq: Size = legacy(1)
-
-    def derive(self) -> None:
-        super().derive()
-        if self.mlp_layer_types is None:
-            sparse = [
-                i >= self.first_k_dense_replace and i % self.moe_layer_freq == 0 for i in range(self.num_hidden_layers)
-            ]
-            self.mlp_layer_types = ["sparse" if routed else "dense" for routed in sparse]
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
 
 
 @register("axk2", AxK2Config)

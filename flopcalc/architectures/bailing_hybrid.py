@@ -4,13 +4,13 @@ head; many small experts, one of them shared."""
 from __future__ import annotations
 
 from flopcalc.architectures.blocks import (
+    SparseLayers,
     backbone,
     check_top_k,
     check_types,
     decoder_layer,
     dense_or_sparse,
     each,
-    leading_dense,
     lm_head,
     mla,
 )
@@ -21,7 +21,7 @@ from flopcalc.spans import Full
 from flopcalc.tree import Conv1d, DeltaRule, Linear, Module, Norm, Weight
 
 
-class BailingHybridConfig(Latent):
+class BailingHybridConfig(Latent, SparseLayers):
     vocab_size: Size = 157184
     hidden_size: Size = 2560
     intermediate_size: Size = 6144
@@ -40,7 +40,6 @@ class BailingHybridConfig(Latent):
     first_k_dense_replace: Count = 2
     layer_group_size: Size = 6
     layer_types: list[str] | None = None
-    mlp_layer_types: list[str] | None = None
 
     def derive(self) -> None:
         super().derive()
@@ -52,10 +51,7 @@ class BailingHybridConfig(Latent):
         if self.layer_types is None:
             group = self.layer_group_size
             self.layer_types = ["linear_attention" if i % group else "full_attention" for i in range(1, layers + 1)]
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = leading_dense(layers, self.first_k_dense_replace)
         check_types("layer_types", self.layer_types, layers, ("full_attention", "linear_attention"))
-        check_types("mlp_layer_types", self.mlp_layer_types, layers, ("dense", "sparse"))
         check_top_k(self.num_experts_per_tok, self.num_local_experts)
 
 

@@ -4,15 +4,14 @@ dense layers first and then experts without shared ones."""
 from __future__ import annotations
 
 from flopcalc.architectures.blocks import (
+    SparseLayers,
     TypedDecoder,
     attention,
     causal_lm,
     check_multiple,
     check_top_k,
-    check_types,
     each,
     every_nth_full,
-    leading_dense,
     mlp,
     moe,
 )
@@ -21,7 +20,9 @@ from flopcalc.estimators import register
 from flopcalc.tree import Linear, Module, Norm, Weight
 
 
-class BeamConfig(TypedDecoder):
+class BeamConfig(TypedDecoder, SparseLayers):
+    leading_dense = 3
+
     vocab_size: Size = 151936
     hidden_size: Size = 5120
     intermediate_size: Size = 20480
@@ -34,16 +35,12 @@ class BeamConfig(TypedDecoder):
     moe_intermediate_size: Size = 2560
     num_experts: Size = 256
     num_experts_per_tok: Size = 8
-    mlp_layer_types: list[str] | None = None
 
     def default_layer_types(self) -> list[str]:
         return [*every_nth_full(self.num_hidden_layers, 6)[:-1], "full_attention"]
 
     def derive(self) -> None:
         super().derive()
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = leading_dense(self.num_hidden_layers, 3)
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
         check_multiple("num_attention_heads", self.num_attention_heads, "num_key_value_heads", self.num_key_value_heads)
         check_top_k(self.num_experts_per_tok, self.num_experts)
 

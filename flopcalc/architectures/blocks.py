@@ -32,6 +32,7 @@ __all__ = [
     "Multimodal",
     "Nested",
     "Part",
+    "SparseLayers",
     "Stack",
     "TypedDecoder",
     "attention",
@@ -96,6 +97,7 @@ class Decoder(Stack):
     head_dim: Size | None = None
 
     def derive(self) -> None:
+        super().derive()
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
         if self.head_dim is None:
@@ -126,6 +128,27 @@ class TypedDecoder(Decoder):
     def span(self, kind: str) -> Span:
         """What a layer of this type attends to."""
         return window(self.sliding_window) if kind == "sliding_attention" else Full()
+
+
+class SparseLayers(Stack):
+    """A stack whose `mlp_layer_types` says which layers are dense and which are sparse (routed to
+    experts). As a base it stands last, so that its defaults are the weakest."""
+
+    leading_dense: ClassVar[int] = 0
+
+    mlp_layer_types: list[str] | None = None
+
+    def default_mlp_layer_types(self) -> list[str]:
+        """The pattern of a config without the field; `first_k_dense_replace` and `moe_layer_freq` count
+        where the family reads them."""
+        dense, every = getattr(self, "first_k_dense_replace", self.leading_dense), getattr(self, "moe_layer_freq", 1)
+        return leading_dense(self.num_hidden_layers, dense, every)
+
+    def derive(self) -> None:
+        super().derive()
+        if self.mlp_layer_types is None:
+            self.mlp_layer_types = self.default_mlp_layer_types()
+        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
 
 
 class Multimodal(Schema):
@@ -212,9 +235,10 @@ def every_nth_full(num_layers: int, n: int) -> list[str]:
     return ["sliding_attention" if (i + 1) % n else "full_attention" for i in range(num_layers)]
 
 
-def leading_dense(num_layers: int, num_dense: int) -> list[str]:
-    """MLP types of a model whose first layers are dense and whose others are sparse."""
-    return ["dense" if i < num_dense else "sparse" for i in range(num_layers)]
+def leading_dense(num_layers: int, num_dense: int, every: int = 1) -> list[str]:
+    """MLP types of a model whose first layers are dense, and whose others are sparse: all of them, or
+    each whose number `every` divides."""
+    return ["sparse" if i >= num_dense and i % every == 0 else "dense" for i in range(num_layers)]
 
 
 def check_top_k(top_k: int, num_experts: int, field: str = "num_experts_per_tok") -> None:

@@ -4,14 +4,13 @@ to a full layer."""
 from __future__ import annotations
 
 from flopcalc.architectures.blocks import (
+    SparseLayers,
     TypedDecoder,
     attention,
     causal_lm,
     check_top_k,
-    check_types,
     each,
     every_nth_full,
-    leading_dense,
     mlp,
     moe,
 )
@@ -47,7 +46,7 @@ def cohere2(c: Cohere2Config) -> Module:
     return causal_lm(c, each(layer, c.layer_types))
 
 
-class Cohere2MoeConfig(TypedDecoder):
+class Cohere2MoeConfig(TypedDecoder, SparseLayers):
     vocab_size: Size = 256000
     hidden_size: Size = 8192
     intermediate_size: Size = 22528
@@ -61,7 +60,6 @@ class Cohere2MoeConfig(TypedDecoder):
     num_experts: Size = 8
     num_experts_per_tok: Size = 2
     num_shared_experts: Count = 0
-    mlp_layer_types: list[str] | None = None
     prefix_dense_intermediate_size: Size | None = None
     prefix_dense_sliding_window_pattern: Size = 1
     first_k_dense_replace: Count = legacy(0)
@@ -74,9 +72,6 @@ class Cohere2MoeConfig(TypedDecoder):
 
     def derive(self) -> None:
         super().derive()
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = leading_dense(self.num_hidden_layers, self.first_k_dense_replace)
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
         check_top_k(self.num_experts_per_tok, self.num_experts)
 
 

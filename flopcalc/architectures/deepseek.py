@@ -8,6 +8,7 @@ from typing import Any
 
 from flopcalc.architectures.blocks import (
     LEGACY_LAYER_TYPES,
+    SparseLayers,
     Stack,
     causal_lm,
     check_top_k,
@@ -109,24 +110,20 @@ def deepseek_v3_mtp(c: DeepseekV3Config) -> Module:
     return next_token_depth(c.hidden_size, latent_layer(c, "sparse"))
 
 
-class DeepseekV32Config(LatentMoe):
+class DeepseekV32Config(LatentMoe, SparseLayers):
     q_lora_rank: Size = 1536
     n_routed_experts: Size = aliases("num_experts", "num_local_experts", "n_routed_experts", default=256)
     index_topk: Size = 2048
     index_head_dim: Size = 128
     index_n_heads: Size = 64
     first_k_dense_replace: Count = 3
-    mlp_layer_types: list[str] | None = None
     layer_types: list[str] | None = None
 
     def derive(self) -> None:
         super().derive()
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = leading_dense(self.num_hidden_layers, self.first_k_dense_replace)
         if self.layer_types is None:
             self.layer_types = ["indexed_attention"] * self.num_hidden_layers
         self.layer_types = [LEGACY_LAYER_TYPES.get(kind, kind) for kind in self.layer_types]
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
         check_types("layer_types", self.layer_types, self.num_hidden_layers, ("indexed_attention",))
 
 

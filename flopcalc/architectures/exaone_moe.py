@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from flopcalc.architectures.blocks import (
+    SparseLayers,
     attention,
     causal_lm,
     check_top_k,
-    check_types,
     decoder_layer,
     dense_or_sparse,
     each,
-    leading_dense,
 )
 from flopcalc.architectures.exaone4 import ExaoneWindows
 from flopcalc.config import Count, Size
@@ -18,9 +17,8 @@ from flopcalc.estimators import register
 from flopcalc.tree import Module
 
 
-class ExaoneMoeConfig(ExaoneWindows):
+class ExaoneMoeConfig(ExaoneWindows, SparseLayers):
     first_k_dense_replace: Count = 1
-    mlp_layer_types: list[str] | None = None
     moe_intermediate_size: Size = 1024
     num_experts: Size = 64
     num_experts_per_tok: Size = 8
@@ -28,9 +26,6 @@ class ExaoneMoeConfig(ExaoneWindows):
 
     def derive(self) -> None:
         super().derive()
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = leading_dense(self.num_hidden_layers, self.first_k_dense_replace)
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
         check_top_k(self.num_experts_per_tok, self.num_experts)
 
 

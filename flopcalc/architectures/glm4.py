@@ -7,10 +7,10 @@ from functools import partial
 
 from flopcalc.architectures.blocks import (
     Decoder,
+    SparseLayers,
     attention,
     causal_lm,
     check_top_k,
-    check_types,
     decoder_layer,
     dense_or_sparse,
     each,
@@ -78,7 +78,9 @@ def glm4_moe_mtp(c: Glm4MoeConfig) -> Module:
     return next_token_depth(c.hidden_size, glm4_moe_layer(c, "sparse"))
 
 
-class Glm4MoeLiteConfig(LatentMoe):
+class Glm4MoeLiteConfig(LatentMoe, SparseLayers):
+    leading_dense = 1
+
     vocab_size: Size = 154880
     hidden_size: Size = 2048
     intermediate_size: Size = 10240
@@ -91,13 +93,6 @@ class Glm4MoeLiteConfig(LatentMoe):
     moe_intermediate_size: Size = 1536
     n_routed_experts: Size = aliases("num_local_experts", "n_routed_experts", default=64)
     num_experts_per_tok: Size = 4
-    mlp_layer_types: list[str] | None = None
-
-    def derive(self) -> None:
-        super().derive()
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = leading_dense(self.num_hidden_layers, 1)
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
 
 
 @register("glm4_moe_lite", Glm4MoeLiteConfig)

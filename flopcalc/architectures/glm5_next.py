@@ -10,12 +10,12 @@ from pydantic import Field, model_validator
 
 from flopcalc.architectures.blocks import (
     Multimodal,
+    SparseLayers,
     backbone,
     check_multiple,
     check_types,
     dense_or_sparse,
     each,
-    leading_dense,
     mla,
     mlp,
     multimodal_lm,
@@ -33,7 +33,9 @@ from flopcalc.tree import Conv, IndexScores, LayerNorm, Layers, Linear, Module, 
 INDEXED, LINEAR = "indexed_attention", "linear_attention"
 
 
-class Glm5NextTextConfig(LatentMoe):
+class Glm5NextTextConfig(LatentMoe, SparseLayers):
+    leading_dense = 3
+
     vocab_size: Size = 154880
     hidden_size: Size = 4096
     intermediate_size: Size = 12288
@@ -54,7 +56,6 @@ class Glm5NextTextConfig(LatentMoe):
     linear_conv_kernel_dim: Size = 4
     hc_mult: Size = 4
     layer_types: list[str] | None = None
-    mlp_layer_types: list[str] | None = None
     indexer_types: list[str] | None = None
     linear_attn_config: LinearAttnConfig = legacy(LinearAttnConfig())
     index_topk_pattern: str | list[str] | None = legacy()
@@ -67,14 +68,11 @@ class Glm5NextTextConfig(LatentMoe):
         self.linear_head_dim = nested.head_dim or self.linear_head_dim
         self.linear_num_heads = nested.num_heads or self.linear_num_heads
         self.linear_conv_kernel_dim = nested.short_conv_kernel_size or self.linear_conv_kernel_dim
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = leading_dense(layers, 3)
         if self.layer_types is None:
             self.layer_types = [INDEXED if i % 4 == 3 else LINEAR for i in range(layers)]
         self.layer_types = [INDEXED if kind == "full_attention" else kind for kind in self.layer_types]
         if self.indexer_types is None:
             self.indexer_types = scheduled_indexers(self)
-        check_types("mlp_layer_types", self.mlp_layer_types, layers, ("dense", "sparse"))
         check_types("layer_types", self.layer_types, layers, (INDEXED, LINEAR))
         check_types("indexer_types", self.indexer_types, layers, ("full", "shared"))
         check_multiple("index_topk", self.index_topk, "index_kpool", self.index_kpool)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from flopcalc.architectures.blocks import (
     Decoder,
+    SparseLayers,
     attention,
     causal_lm,
     check_top_k,
-    check_types,
     decoder_layer,
     dense_or_sparse,
     each,
-    leading_dense,
 )
 from flopcalc.config import Count, Size, aliases
 from flopcalc.estimators import register
@@ -19,7 +18,9 @@ from flopcalc.spans import Full
 from flopcalc.tree import Module
 
 
-class HYV3Config(Decoder):
+class HYV3Config(Decoder, SparseLayers):
+    leading_dense = 1
+
     vocab_size: Size = 120832
     intermediate_size: Size = 13312
     num_hidden_layers: Count = 80
@@ -32,13 +33,9 @@ class HYV3Config(Decoder):
     num_experts_per_tok: Size = 8
     num_shared_experts: Count = 1
     moe_intermediate_size: Size = 1536
-    mlp_layer_types: list[str] | None = None
 
     def derive(self) -> None:
         super().derive()
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = leading_dense(self.num_hidden_layers, 1)
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
         check_top_k(self.num_experts_per_tok, self.num_experts)
 
 

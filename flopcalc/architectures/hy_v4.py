@@ -3,7 +3,7 @@ and expanded but never mixed, dense layers first and then experts."""
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import causal_lm, check_types, dense_or_sparse, each, mla
+from flopcalc.architectures.blocks import SparseLayers, causal_lm, check_types, dense_or_sparse, each, mla
 from flopcalc.architectures.deepseek import LatentMoe, indexer
 from flopcalc.architectures.deepseek_v4 import head_connection
 from flopcalc.config import Count, Repeats, Size, aliases
@@ -12,7 +12,9 @@ from flopcalc.spans import TopK
 from flopcalc.tree import Linear, Module, Norm, Weight
 
 
-class HyV4Config(LatentMoe):
+class HyV4Config(LatentMoe, SparseLayers):
+    leading_dense = 1
+
     vocab_size: Size = 120832
     hidden_size: Size = 2816
     intermediate_size: Size = 6912
@@ -28,18 +30,14 @@ class HyV4Config(LatentMoe):
     index_topk: Size = 2048
     index_head_dim: Size = 128
     index_n_heads: Size = 16
-    mlp_layer_types: list[str] | None = None
     indexer_types: list[str] | None = None
     hc_mult: Repeats = 4
 
     def derive(self) -> None:
         super().derive()
         layers = self.num_hidden_layers
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = ["dense" if i == 0 else "sparse" for i in range(layers)]
         if self.indexer_types is None:
             self.indexer_types = ["full" if i == 0 or i % 4 == 1 else "shared" for i in range(layers)]
-        check_types("mlp_layer_types", self.mlp_layer_types, layers, ("dense", "sparse"))
         check_types("indexer_types", self.indexer_types, layers, ("full", "shared"))
         if self.indexer_types[:1] == ["shared"]:
             raise ValueError("indexer_types[0]: found 'shared', expected 'full': no layer before it picks keys")

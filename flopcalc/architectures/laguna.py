@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from flopcalc.architectures.blocks import (
+    SparseLayers,
     TypedDecoder,
     attention,
     causal_lm,
     check_top_k,
-    check_types,
     decoder_layer,
     each,
     experts,
@@ -19,7 +19,9 @@ from flopcalc.estimators import register
 from flopcalc.tree import Linear, Module, Weight
 
 
-class LagunaConfig(TypedDecoder):
+class LagunaConfig(TypedDecoder, SparseLayers):
+    leading_dense = 1
+
     vocab_size: Size = 100352
     hidden_size: Size = 2048
     intermediate_size: Size = 8192
@@ -35,16 +37,12 @@ class LagunaConfig(TypedDecoder):
     attention_bias: bool = False
     gating: bool | str = True
     num_attention_heads_per_layer: list[Size] | None = None
-    mlp_layer_types: list[str] | None = None
 
     def derive(self) -> None:
         super().derive()
         layers = self.num_hidden_layers
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = ["dense"] + ["sparse"] * (layers - 1)
         if self.num_attention_heads_per_layer is None:
             self.num_attention_heads_per_layer = [self.num_attention_heads] * layers
-        check_types("mlp_layer_types", self.mlp_layer_types, layers, ("dense", "sparse"))
         if len(self.num_attention_heads_per_layer) != layers:
             found = len(self.num_attention_heads_per_layer)
             raise ValueError(

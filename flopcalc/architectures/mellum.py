@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from flopcalc.architectures.blocks import (
+    SparseLayers,
     TypedDecoder,
     attention,
     causal_lm,
     check_top_k,
-    check_types,
     decoder_layer,
     dense_or_sparse,
     each,
@@ -17,7 +17,7 @@ from flopcalc.estimators import register
 from flopcalc.tree import Module
 
 
-class MellumConfig(TypedDecoder):
+class MellumConfig(TypedDecoder, SparseLayers):
     vocab_size: Size = 98304
     hidden_size: Size = 2304
     intermediate_size: Size = 7168
@@ -29,13 +29,9 @@ class MellumConfig(TypedDecoder):
     moe_intermediate_size: Size = 896
     num_local_experts: Size = aliases("num_experts", "num_local_experts", default=64)
     num_experts_per_tok: Size = 8
-    mlp_layer_types: list[str] | None = None
 
     def derive(self) -> None:
         super().derive()
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = ["sparse"] * self.num_hidden_layers
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
         check_top_k(self.num_experts_per_tok, self.num_local_experts)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from flopcalc.architectures.blocks import (
+    SparseLayers,
     TypedDecoder,
     causal_lm,
     check_multiple,
     check_top_k,
-    check_types,
     decoder_layer,
     dense_or_sparse,
     each,
-    leading_dense,
 )
 from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
@@ -21,7 +20,9 @@ from flopcalc.mtp import next_token_depth, register_mtp
 from flopcalc.tree import Attention, Linear, Module, Weight
 
 
-class MiMoV2FlashConfig(TypedDecoder):
+class MiMoV2FlashConfig(TypedDecoder, SparseLayers):
+    leading_dense = 1
+
     vocab_size: Size = 152576
     intermediate_size: Size = 16384
     num_hidden_layers: Count = 48
@@ -35,7 +36,6 @@ class MiMoV2FlashConfig(TypedDecoder):
     moe_intermediate_size: Size = 2048
     n_routed_experts: Size = aliases("num_local_experts", "n_routed_experts", default=256)
     num_experts_per_tok: Size = 8
-    mlp_layer_types: list[str] | None = None
 
     def default_layer_types(self) -> list[str]:
         full = [i == 0 or (i + 1) % 6 == 0 for i in range(self.num_hidden_layers)]
@@ -48,9 +48,6 @@ class MiMoV2FlashConfig(TypedDecoder):
         if "sliding_attention" in self.layer_types:
             kv_heads = 2 * self.num_key_value_heads
             check_multiple("num_attention_heads", self.num_attention_heads, "2 * num_key_value_heads", kv_heads)
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = leading_dense(self.num_hidden_layers, 1)
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
         check_top_k(self.num_experts_per_tok, self.n_routed_experts)
 
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from flopcalc.architectures.blocks import (
+    SparseLayers,
     TypedDecoder,
     attention,
     causal_lm,
     check_multiple,
     check_top_k,
-    check_types,
     decoder_layer,
     each,
     fused_mlp,
@@ -32,7 +32,7 @@ IN_SPARSE_CONFIG = {
 }
 
 
-class MiniMaxM3TextConfig(TypedDecoder):
+class MiniMaxM3TextConfig(TypedDecoder, SparseLayers):
     known_layer_types: ClassVar[tuple[str, ...]] = ("full_attention", SPARSE)
 
     vocab_size: Size = 200064
@@ -46,7 +46,6 @@ class MiniMaxM3TextConfig(TypedDecoder):
     num_experts_per_tok: Size = 4
     dense_intermediate_size: Size = 12288
     shared_intermediate_size: Size = 3072
-    mlp_layer_types: list[str] | None = None
     index_n_heads: Size = 4
     index_head_dim: Size = 128
     index_block_size: Size = 128
@@ -64,10 +63,7 @@ class MiniMaxM3TextConfig(TypedDecoder):
                 setattr(self, IN_SPARSE_CONFIG[name], value)
         if self.mlp_layer_types is None and self.moe_layer_freq is not None:
             self.mlp_layer_types = ["sparse" if sparse else "dense" for sparse in self.moe_layer_freq]
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = ["sparse"] * self.num_hidden_layers
         super().derive()
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("sparse", "dense"))
         check_top_k(self.num_experts_per_tok, self.num_local_experts)
         if SPARSE in self.layer_types:
             check_multiple("num_attention_heads", self.num_attention_heads, "index_n_heads", self.index_n_heads)
