@@ -162,6 +162,12 @@ def gemma3(side: int) -> Case:
     return case
 
 
+def smolvlm(side: int) -> Case:
+    case = squares("smolvlm", side, 2, {}, image_token_id=IMAGE, scale_factor=2)
+    case.inputs["pixel_values"] = torch.ones(1, 2, 3, 4 * side, 4 * side)  # zeros would be padding
+    return case
+
+
 def mistral3(side: int) -> Case:
     height, width = side, side + 4
     config = {
@@ -210,6 +216,7 @@ WHOLE = [
     internvl,
     internvl_with_query_norms,
     gemma3,
+    smolvlm,
     mistral3,
     kimi_k25,
     minicpmv4_6,
@@ -254,6 +261,24 @@ def test_the_pooling_head_of_siglip_runs_forward_for_nothing(side: int) -> None:
     for unread in ("head", "encoder.layers.2"):
         assert modules[f"model.vision_tower.{unread}"] == ahead[f"model.vision_tower.{unread}"] > 0
     assert modules["model.vision_tower.encoder.layers.1"] == 3 * ahead["model.vision_tower.encoder.layers.1"]
+
+
+@pytest.mark.parametrize("side", [4, 8])
+def test_the_product_that_stretches_positions_of_siglip2_is_not_counted(side: int) -> None:
+    grid, positions = (1, side, 2 * side), 9
+    vision = {"model_type": "siglip2_vision_model", "vision_use_head": False, "num_patches": positions}
+    text = TEXT | {"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}
+    config = {"model_type": "lfm2_vl", "text_config": text, "vision_config": VIT | vision, "image_token_id": IMAGE}
+    inputs = {
+        "pixel_values": torch.zeros(1, prod(grid), 3 * 4 * 4),
+        "spatial_shapes": torch.tensor([grid[1:]]),
+        "pixel_attention_mask": torch.ones(1, prod(grid), dtype=torch.long),
+    }
+    case = Case(config, [grid], inputs, prod(grid) // 4)
+    weights, pairs = run_whole(case)
+    ours, our_pairs = counted(config, [case.tokens + 3], images=case.images)
+    assert pairs == our_pairs > 0
+    assert weights == ours + 2 * prod(grid) * positions * VIT["hidden_size"]
 
 
 @pytest.mark.parametrize("side", [4, 8])
