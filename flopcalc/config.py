@@ -115,11 +115,23 @@ def read_config(config: Any) -> tuple[str, dict[str, Any]]:
         raise InvalidConfig(
             f"config: found {type(config).__name__}, expected a dict, a transformers config, a path or a name"
         )
+    if model_type is None:  # some files leave it to their class
+        model_type = facts.types_of_classes().get(_class_name(fields) or "")
     if not isinstance(model_type, str) or not model_type:
+        name = _class_name(fields)
         raise InvalidConfig(
-            f"config: field model_type: found {model_type!r}, expected a string such as 'llama'; add it to the config"
+            f"config: field model_type: found {model_type!r}, expected a string such as 'llama'; "
+            f"add {f'that of {name}' if name else 'it'} to the config"
         )
     return model_type, fields
+
+
+def _class_name(fields: Mapping[str, Any]) -> str | None:
+    """The model class that a config names, where it is one."""
+    match fields.get("architectures"):
+        case [str(name)]:
+            return name
+    return None
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["bundled_configs", "find_bundled", "folder", "is_checkout", "not_counted", "real_models"]
+__all__ = ["bundled_configs", "find_bundled", "folder", "is_checkout", "not_counted", "real_models", "types_of_classes"]
 
 _PACKAGE = Path(__file__).parent
 
@@ -50,6 +50,13 @@ def not_counted() -> dict[str, str]:
     """model_type -> why it has no estimator, for those of which that is known."""
     reasons = json.loads((folder("registry") / "not_counted.json").read_text("utf-8"))
     return {model_type: reason for reason, model_types in reasons.items() for model_type in model_types}
+
+
+@cache
+def types_of_classes() -> dict[str, str]:
+    """Model class -> model_type, for published files that name their class alone."""
+    types: dict[str, str] = json.loads((folder("registry") / "types_of_classes.json").read_text("utf-8"))
+    return types
 
 
 def find_bundled(name: str) -> Path | None:

@@ -49,7 +49,7 @@ def forms(name: str, folder: Path) -> Iterator[Any]:
     dropped = ("model_type", "auto_map", "quantization_config")
     kept = {key: value for key, value in fields.items() if key not in dropped}
     try:
-        yield AutoConfig.for_model(fields["model_type"], **kept)
+        yield AutoConfig.for_model(read_config(fields)[0], **kept)
     except ValueError:  # transformers knows no such type
         return
 
@@ -77,6 +77,20 @@ def test_a_config_object_of_any_library_is_read_by_its_attributes() -> None:
     fields = bundled(QWEN)
     del fields["model_type"]
     assert FlopCounter(Config(**fields))(LENGTHS) == FlopCounter(QWEN)(LENGTHS)
+
+
+def test_a_file_that_names_its_class_alone_has_that_class_s_type() -> None:
+    """As MiniCPM3-4B is published. Lists of several classes tell nothing."""
+    named = {"architectures": ["MiniCPM3ForCausalLM"], "num_hidden_layers": 2}
+    assert FlopCounter(named)(LENGTHS) == FlopCounter({**named, "model_type": "minicpm3"})(LENGTHS)
+    with pytest.raises(InvalidConfig, match="model_type"):
+        describe({"architectures": ["MiniCPM3ForCausalLM", "LlamaForCausalLM"]})
+
+
+def test_types_of_classes_are_those_of_transformers() -> None:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as MAPPING
+
+    assert all(MAPPING[model_type] == name for name, model_type in facts.types_of_classes().items())
 
 
 def test_a_live_config_is_read_as_it_is_and_not_as_it_was_published() -> None:
@@ -131,6 +145,8 @@ def test_the_types_known_not_to_be_counted_are_spelt_as_transformers_spells_them
         ({"model_type": "qwen3mo"}, ["'qwen3mo'", "qwen3_moe", "flopcalc models", "register"]),
         ({"model_type": "resnet"}, ["'resnet'", "flopcalc models"]),
         ({}, ["model_type", "None"]),
+        ({"architectures": ["Qwen3ForCausalLM"]}, ["model_type", "None", "that of Qwen3ForCausalLM"]),
+        ({"model_type": 7, "architectures": ["MiniCPM3ForCausalLM"]}, ["model_type", "7"]),
         ({"model_type": 7}, ["model_type", "7"]),
         ({"model_type": ""}, ["model_type"]),
         (None, ["NoneType"]),

@@ -27,7 +27,7 @@ class DoesNotRun(Exception):
 def assert_equal(config: dict[str, Any]) -> None:
     table = verify(config, lengths=())
     assert table.missing == [] and table.surplus == []
-    result = verify(shallow(ESTIMATORS[config["model_type"]].schema, config))
+    result = verify(shallow(ESTIMATORS[read_config(config)[0]].schema, config))
     assert result.missing == [] and result.surplus == []
     if result.model_type in not_run():
         assert result.not_run is not None, "runs after all: take it off the list"

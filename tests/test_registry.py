@@ -13,6 +13,7 @@ import pytest
 from flopcalc import CONVENTIONS, facts, is_supported
 from flopcalc.cli import main
 from flopcalc.cli.registry import BATCHES, compute_table, read_table
+from flopcalc.config import read_config
 
 REGISTRY = facts.folder("registry")
 SOURCES = list(csv.DictReader((REGISTRY / "SOURCES.csv").open(encoding="utf-8", newline="")))
@@ -23,8 +24,7 @@ def test_every_bundled_config_has_its_source_and_stands_under_its_type() -> None
         file.relative_to(REGISTRY).as_posix() for file in facts.bundled_configs().values()
     }
     for row in SOURCES:
-        config = json.loads((REGISTRY / row["file"]).read_text(encoding="utf-8"))
-        assert config["model_type"] == row["model_type"] == row["file"].partition("/")[0]
+        assert read_config(REGISTRY / row["file"])[0] == row["model_type"] == row["file"].partition("/")[0]
         assert facts.find_bundled(row["hf_id"]) == facts.bundled_configs()[row["hf_id"]] == REGISTRY / row["file"]
         assert row["source"] and row["completeness"] in ("verbatim", "assembled", "default")
         assert is_supported(row["hf_id"])
