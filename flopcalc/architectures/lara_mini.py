@@ -17,13 +17,13 @@ from flopcalc.architectures.blocks import (
     moe,
 )
 from flopcalc.architectures.qwen3_5 import delta_net
-from flopcalc.architectures.qwen3_next import DeltaNetDecoder
+from flopcalc.architectures.qwen3_next import DeltaNet
 from flopcalc.config import Count, Size, legacy
 from flopcalc.estimators import register
 from flopcalc.tree import Module
 
 
-class LaraMiniConfig(TypedDecoder, DeltaNetDecoder):
+class LaraMiniConfig(TypedDecoder, DeltaNet):
     known_layer_types: ClassVar[tuple[str, ...]] = ("linear_attention", "sliding_attention", "full_attention")
 
     vocab_size: Size = 151936
@@ -34,6 +34,7 @@ class LaraMiniConfig(TypedDecoder, DeltaNetDecoder):
     num_key_value_heads: Size | None = 4
     head_dim: Size = 128
     tie_word_embeddings: bool = True
+    attention_bias: bool = False
     sliding_window: Count | None = 512
     linear_num_key_heads: Size = 8
     linear_num_value_heads: Size = 16
@@ -51,8 +52,6 @@ class LaraMiniConfig(TypedDecoder, DeltaNetDecoder):
         super().derive()
         check_top_k(self.num_experts_per_tok, self.num_experts)
         check_multiple("num_attention_heads", self.num_attention_heads, "num_key_value_heads", self.num_key_value_heads)
-        value_heads, key_heads = self.linear_num_value_heads, self.linear_num_key_heads
-        check_multiple("linear_num_value_heads", value_heads, "linear_num_key_heads", key_heads)
 
 
 @register("lara_mini", LaraMiniConfig)

@@ -15,7 +15,7 @@ from flopcalc.architectures.blocks import (
     multimodal_lm,
     shared_moe,
 )
-from flopcalc.architectures.qwen3_next import DeltaNetDecoder, gated_attention, gated_delta_net
+from flopcalc.architectures.qwen3_next import DeltaNet, DeltaNetDecoder, gated_attention, gated_delta_net
 from flopcalc.architectures.towers import Qwen3VisionConfig, qwen3_tower
 from flopcalc.config import Count, Size
 from flopcalc.estimators import register
@@ -54,7 +54,7 @@ class Qwen3_5MoeConfig(Multimodal):
     vision_config: Qwen3VisionConfig = Field(default_factory=Qwen3VisionConfig)
 
 
-def delta_net(c: DeltaNetDecoder) -> Module:
+def delta_net(c: DeltaNet) -> Module:
     """The gated delta rule with a matrix for each of its inputs."""
     heads = c.linear_num_value_heads
     return gated_delta_net(

@@ -23,33 +23,18 @@ from flopcalc.spans import Full
 from flopcalc.tree import Conv1d, DeltaRule, Linear, Module, Norm, Weight
 
 
-class DeltaNetDecoder(Schema):
-    """A decoder whose layers run the gated delta rule, save for every fourth, which attends."""
+class DeltaNet(Schema):
+    """The heads of a gated delta rule."""
 
-    attending_type: ClassVar[str] = "full_attention"
-
-    vocab_size: Size = 151936
     hidden_size: Size = 2048
-    num_hidden_layers: Count = 48
-    num_attention_heads: Size = 16
-    num_key_value_heads: Size = 2
-    head_dim: Size = 256
-    tie_word_embeddings: bool = False
-    attention_bias: bool = False
     linear_conv_kernel_dim: Size = 4
     linear_key_head_dim: Size = 128
     linear_value_head_dim: Size = 128
     linear_num_key_heads: Size = 16
     linear_num_value_heads: Size = 32
-    layer_types: list[str] | None = None
-    full_attention_interval: Size = legacy(4)
 
     def derive(self) -> None:
-        if self.layer_types is None:
-            interval, layers = self.full_attention_interval, range(1, self.num_hidden_layers + 1)
-            self.layer_types = ["linear_attention" if i % interval else self.attending_type for i in layers]
-        self.layer_types = [LEGACY_LAYER_TYPES.get(kind, kind) for kind in self.layer_types]
-        check_types("layer_types", self.layer_types, self.num_hidden_layers, ("linear_attention", self.attending_type))
+        super().derive()
         value_heads, key_heads = self.linear_num_value_heads, self.linear_num_key_heads
         check_multiple("linear_num_value_heads", value_heads, "linear_num_key_heads", key_heads)
 
@@ -60,6 +45,30 @@ class DeltaNetDecoder(Schema):
     @property
     def value_width(self) -> int:
         return self.linear_num_value_heads * self.linear_value_head_dim
+
+
+class DeltaNetDecoder(DeltaNet):
+    """A decoder whose layers run the gated delta rule, save for every fourth, which attends."""
+
+    attending_type: ClassVar[str] = "full_attention"
+
+    vocab_size: Size = 151936
+    num_hidden_layers: Count = 48
+    num_attention_heads: Size = 16
+    num_key_value_heads: Size = 2
+    head_dim: Size = 256
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False
+    layer_types: list[str] | None = None
+    full_attention_interval: Size = legacy(4)
+
+    def derive(self) -> None:
+        super().derive()
+        if self.layer_types is None:
+            interval, layers = self.full_attention_interval, range(1, self.num_hidden_layers + 1)
+            self.layer_types = ["linear_attention" if i % interval else self.attending_type for i in layers]
+        self.layer_types = [LEGACY_LAYER_TYPES.get(kind, kind) for kind in self.layer_types]
+        check_types("layer_types", self.layer_types, self.num_hidden_layers, ("linear_attention", self.attending_type))
 
 
 class Qwen3NextConfig(DeltaNetDecoder):
@@ -81,7 +90,7 @@ class Qwen3NextConfig(DeltaNetDecoder):
         return layer not in self.mlp_only_layers and (layer + 1) % self.decoder_sparse_step == 0
 
 
-def gated_delta_net(c: DeltaNetDecoder, **projections: Linear) -> Module:
+def gated_delta_net(c: DeltaNet, **projections: Linear) -> Module:
     """The delta rule over `linear_num_value_heads` states; each key head serves several value heads.
     `projections`, that of query, key and value first, also emit the output gate z and, per head, the
     rate b and the decay a."""
