@@ -125,6 +125,8 @@ def verify(config: Any, lengths: Sequence[int] | None = None) -> Verification:
     """
     model_type, fields = read_config(config)
     tree = describe(fields | {"model_type": model_type})
+    if (follows := facts.real_models()["no_real_model"].get(model_type)) is not None:
+        raise FlopcalcError(f"{model_type}: transformers has no model of its own to compare with ({follows})")
     model = build_real_model(model_type, fields)
     missing, surplus = compare_parameters(tree, model)
     if lengths is None:
@@ -149,10 +151,10 @@ def build_real_model(model_type: str, fields: dict[str, Any]) -> Any:
         raise InvalidOption(f"verify needs torch and transformers: pip install 'flopcalc[verify]' ({error})") from None
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # fallback kernels and unused fields say nothing about shapes
     model_type = facts.real_models()["published_as"].get(model_type, model_type)
-    whole = model_type in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    whole = model_type in auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
     masked = model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.keys() - auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys()
     factory: Any = auto.AutoModelForMaskedLM if masked else auto.AutoModelForCausalLM
-    factory = auto.AutoModelForImageTextToText if whole else factory
+    factory = auto.AutoModelForMultimodalLM if whole else factory
     kept = {key: value for key, value in fields.items() if key not in ("model_type", "quantization_config", "auto_map")}
     try:
         with warnings.catch_warnings(), torch.device("meta"):
@@ -184,7 +186,7 @@ def compare_flops(tree: Node, model: Any, tokens: int) -> FlopComparison:
     weights_seen, mixers_seen = operator_flops(
         tree, model, lambda: _forward_text(model, tokens, attends), tokens=tokens
     )
-    if _reads_streams(tree) or _owns_and_attends(tree):  # the two cannot be told apart
+    if _owns_and_attends(tree):  # the two cannot be told apart
         weights, mixers = weights + mixers, 0
         weights_seen, mixers_seen = weights_seen + mixers_seen, 0
     return FlopComparison(tokens, weights, weights_seen, mixers, mixers_seen)
@@ -210,8 +212,9 @@ def operator_flops(tree: Node, module: Any, run: Callable[[], Any], path: str = 
     routed = dict(_routed_modules(tree))
     recurrent = set(_recurrent_modules(tree))
     scorers = dict(_scorers(tree))
+    readers = set(_stream_readers(tree))
     weights = mixers = 0
-    for name, operator, flops in _run_counted(module, run, sums=_reads_streams(tree)):
+    for name, operator, flops in _run_counted(module, run, sums=bool(readers)):
         place = ".".join(filter(None, (path, name)))
         depthwise = "convolution" in operator and (place not in owners or place in recurrent)
         if "rotary" in place or depthwise:  # no matrix
@@ -220,6 +223,9 @@ def operator_flops(tree: Node, module: Any, run: Callable[[], Any], path: str = 
             own = 0 if "bmm" in operator else 2 * tokens * scorers[place]
             weights += own
             mixers += flops - own
+        elif place in readers:  # scores by its queries, and sums by these scores: two products of one size
+            weights += flops // 2
+            mixers += flops // 2
         elif "bmm" not in operator or place in owners:  # mm, addmm, _grouped_mm; block-diagonal weights use bmm
             top_k, num_experts = routed.get(place, (1, 1)) if "bmm" in operator else (1, 1)
             weights += flops * top_k // num_experts  # by bmm, every expert sees every token
@@ -273,10 +279,11 @@ def _weight_modules(tree: Node) -> Iterator[str]:
             yield visit.path.rpartition(".")[0] if bare else visit.path
 
 
-def _reads_streams(tree: Node) -> bool:
-    """Whether a token reads vectors out of its residual streams by queries: both products, often of a
-    single row, stand in the module of the queries."""
-    return any(isinstance(visit.leaf, StreamMix) and visit.leaf.rows is not None for visit in walk(tree))
+def _stream_readers(tree: Node) -> Iterator[str]:
+    """Modules whose queries, often a single one, read vectors out of a token's residual streams."""
+    for visit in walk(tree, expand=True):
+        if isinstance(visit.leaf, StreamMix) and visit.leaf.rows is not None:
+            yield visit.path.rpartition(".")[0]
 
 
 def _owns_and_attends(tree: Node) -> bool:

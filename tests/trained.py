@@ -30,8 +30,8 @@ def build(fields: dict[str, Any]) -> Any:
 
     fields = dict(fields)
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-    whole = config.model_type in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
-    factory = auto.AutoModelForImageTextToText if whole else auto.AutoModelForCausalLM
+    whole = config.model_type in auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
+    factory = auto.AutoModelForMultimodalLM if whole else auto.AutoModelForCausalLM
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
