@@ -61,12 +61,14 @@ class MiniMaxM3TextConfig(TypedDecoder, SparseLayers):
                 if type(value) is not int or value < 1:
                     raise ValueError(f"sparse_attention_config.{name}: found {value!r}, expected a number above zero")
                 setattr(self, IN_SPARSE_CONFIG[name], value)
-        if self.mlp_layer_types is None and self.moe_layer_freq is not None:
-            self.mlp_layer_types = ["sparse" if sparse else "dense" for sparse in self.moe_layer_freq]
         super().derive()
         check_top_k(self.num_experts_per_tok, self.num_local_experts)
         if SPARSE in self.layer_types:
             check_multiple("num_attention_heads", self.num_attention_heads, "index_n_heads", self.index_n_heads)
+
+    def default_mlp_layer_types(self) -> list[str]:
+        sparse = self.moe_layer_freq or [1] * self.num_hidden_layers
+        return ["sparse" if routed else "dense" for routed in sparse]
 
     def default_layer_types(self) -> list[str]:
         sparse = (self.sparse_attention_config or {}).get("sparse_attention_freq")
