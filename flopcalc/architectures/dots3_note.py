@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from flopcalc.architectures.blocks import (
+    Multimodal,
+    backbone,
     causal_lm,
     check_types,
     decoder_layer,
@@ -15,8 +17,17 @@ from flopcalc.architectures.blocks import (
     mla,
     mlp,
     moe,
+    multimodal_lm,
 )
 from flopcalc.architectures.deepseek import LatentMoe, indexer
+from flopcalc.architectures.dots3_note_towers import (
+    Dots3NoteAudioConfig,
+    Dots3NoteVisionConfig,
+    audio_tower,
+    by_number,
+    vision_tower,
+    with_overrides,
+)
 from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
 from flopcalc.spans import Full, Span, TopK, Window
@@ -58,13 +69,9 @@ class Dots3NoteTextConfig(LatentMoe):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_overrides(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        spec = fields.get("_heterogeneity_spec")  # where a live config keeps what its layers differ in
-        return (
-            fields
-            if spec is None
-            else {**fields, "per_layer_config": getattr(spec, "per_layer_overrides", spec), "use_dsa": None}
-        )
+    def _read_overrides(cls, fields: Any) -> Any:
+        read = with_overrides(fields)
+        return read if read is fields else {**read, "use_dsa": None}
 
     def derive(self) -> None:
         super().derive()
@@ -91,7 +98,7 @@ class Dots3NoteTextConfig(LatentMoe):
     def of_layers(self) -> list[tuple[tuple[str, int], ...]]:
         """The fields in which each layer differs from the whole."""
         if self.per_layer_config is not None:
-            given = {int(i): fields for i, fields in self.per_layer_config.items()}
+            given = by_number(self.per_layer_config)
             return [tuple(sorted(given.get(i, {}).items())) for i in range(self.num_hidden_layers)]
         rotated = self.swa_qk_rope_head_dim or self.swa_head_dim - self.swa_qk_nope_head_dim
         sliding = (
@@ -134,3 +141,34 @@ def dots3_note_layers(c: Dots3NoteTextConfig) -> Layers:
 @register("dots3_note_text", Dots3NoteTextConfig)
 def dots3_note_text(c: Dots3NoteTextConfig) -> Module:
     return causal_lm(c, dots3_note_layers(c))
+
+
+class Dots3NoteConfig(Multimodal):
+    text_config: Dots3NoteTextConfig = Field(default_factory=Dots3NoteTextConfig)
+    vision_config: Dots3NoteVisionConfig = Field(default_factory=Dots3NoteVisionConfig)
+    audio_config: Dots3NoteAudioConfig = Field(default_factory=Dots3NoteAudioConfig)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_text(cls, fields: Any) -> Any:
+        """Published files hold the text model's fields beside those of the towers."""
+        flat = isinstance(fields, dict) and fields.get("text_config") is None
+        return {**fields, "text_config": fields} if flat else fields
+
+    def derive(self) -> None:
+        hidden = self.text_config.hidden_size
+        for name, part in (("vision_config", self.vision_config), ("audio_config", self.audio_config)):
+            if part.adapter_out_dim != hidden:
+                raise ValueError(
+                    f"{name}: adapter_out_dim: found {part.adapter_out_dim}, expected the text's hidden_size = {hidden}"
+                )
+
+
+@register("dots3_note", Dots3NoteConfig)
+def dots3_note(c: Dots3NoteConfig) -> Module:
+    return multimodal_lm(
+        c,
+        backbone(c.text_config, dots3_note_layers(c.text_config)),
+        vision_tower=vision_tower(c.vision_config),
+        audio_tower=audio_tower(c.audio_config),
+    )
