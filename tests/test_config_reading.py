@@ -171,6 +171,10 @@ def test_the_types_known_not_to_be_counted_are_spelt_as_transformers_spells_them
         ({**MOE, "num_experts_per_tok": None}, ["num_experts_per_tok", "None"]),
         ({**MOE, "num_experts_per_tok": 129}, ["num_experts_per_tok", "129", "128"]),
         ({**MOE, "num_experts_per_tok": -1}, ["num_experts_per_tok", "-1"]),
+        (
+            {"model_type": "zamba2", "hidden_size": 3584, "mamba_headdim": 64},
+            ["n_mamba_heads", "found none, which means 8", "mamba_headdim = 64", "expected 112"],
+        ),
         ({"model_type": "qwen3_5", "text_config": {"hidden_size": -5}}, ["text_config", "hidden_size", "-5"]),
         ({"model_type": "qwen3_5", "text_config": "qwen3_5_text"}, ["text_config"]),
     ],

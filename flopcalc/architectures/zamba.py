@@ -179,9 +179,11 @@ class Zamba2Config(SharedBlockDecoder):
         if self.mamba_headdim is None:
             self.mamba_headdim = self.inner // self.n_mamba_heads
         if self.mamba_headdim * self.n_mamba_heads != self.inner:
+            given = "found" if "n_mamba_heads" in self.model_fields_set else "found none, which means"
             raise ValueError(
-                f"n_mamba_heads * mamba_headdim: found {self.n_mamba_heads} * {self.mamba_headdim}, "
-                f"expected mamba_expand * hidden_size = {self.inner}"
+                f"n_mamba_heads: {given} {self.n_mamba_heads}, of mamba_headdim = {self.mamba_headdim} each, "
+                f"expected {self.inner / self.mamba_headdim:g} to make mamba_expand * hidden_size = {self.inner}: "
+                f"transformers cannot run the model otherwise"
             )
 
 
