@@ -164,8 +164,8 @@ def _mixer_terms(visit: Visit, convention: Convention, phase: Phase, gradient: G
             yield term("linear_attention", convention.linear_attention * heads * key_dim * value_dim * passes)
         case ChannelScan():
             pass  # elementwise: docs/recurrences.md
-        case StreamMix(streams, width):
-            flops = 2 * streams * streams * width if convention.stream_mix else 0
+        case StreamMix(streams, width, rows):
+            flops = 2 * (rows or streams) * streams * width if convention.stream_mix else 0
             products = 1 + sum(backward and operand for operand in gradient.operands[:2])
             yield term("stream_mix", flops * products + convention.stream_vectors * streams * width * passes)
         case leaf:

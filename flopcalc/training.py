@@ -240,11 +240,11 @@ class _Flow:
         return Gradient(bool(needs), frozenset(), (query, key, value, query or key or "s" in needs))
 
 
-_OPERANDS = {"query": "q", "key": "k", "value": "v", "compressor": "kv"}
+_OPERANDS = {"query": "q", "key": "k", "value": "v", "compressor": "kv", "sink": "s", "bias": "s"}
 
 
 def _operands(name: str) -> set[str]:
     """The operands of attention that a module of this name leads to: q_proj, k_norm, kv_b_proj,
-    query_key_value, Wq; all three for a name that says nothing (c_attn)."""
+    query_key_value, Wq, the scores for sink_proj; all three for a name that says nothing (c_attn)."""
     words = (_OPERANDS.get(word, word.removeprefix("w")) for word in name.lower().split("_"))
-    return {letter for word in words if set(word) <= set("qkv") for letter in word} or set("qkv")
+    return {letter for word in words if set(word) <= set("qkvs") for letter in word} or set("qkv")

@@ -348,10 +348,11 @@ class ChannelScan(Mixer):
 @dataclass(frozen=True, slots=True)
 class StreamMix(Mixer):
     """Hyper-connections: a (streams x streams) map of one token times its `streams` residual
-    vectors of `width`."""
+    vectors of `width`; one of `rows` where the token reads so many vectors out of them."""
 
     streams: int
     width: int
+    rows: int | None = None
 
 
 # --- containers ----------------------------------------------------------------------------------
@@ -435,11 +436,16 @@ class Layers(Module):
     def __init__(self, layers: Iterable[Node]) -> None:
         object.__setattr__(self, "children", tuple((str(i), layer) for i, layer in enumerate(layers)))
 
-    def looped(self, path: str, first: int, count: int, runs: int) -> Layers:
+    def cut(self, first: int, end: int) -> Layers:
+        """Some of the layers, under the names that they have."""
+        return self._copy(children=self.children[first:end])
+
+    def looped(self, path: str, first: int, count: int, runs: int, again: Module | None = None) -> Layers:
         """With `count` layers from `first` on run `runs` times in a row, each time with the same
-        weights; `path` is the full name of this list, `loop_1` that of the second run in it."""
+        weights; `path` is the full name of this list, `loop_1` that of the second run in it, which is
+        `again` where that is not just these layers."""
         end = first + count
-        again = self._copy(children=self.children[first:end]).sharing(path)
+        again = again or self.cut(first, end).sharing(path)
         loops = tuple((f"loop_{run}", again) for run in range(1, runs))
         return self._copy(children=(*self.children[:end], *loops, *self.children[end:]))
 
