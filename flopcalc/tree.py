@@ -85,6 +85,7 @@ class Stream:
         chunk: the source is cut into chunks of so many tokens, each counted by itself.
         rows: vectors of each token: the frequencies of a spectrogram that are not yet one vector.
         pooled: whether the frames of a video become one.
+        row: how many patches high a row of tokens is, where each row ends in one token more.
 
     >>> Stream("audio", every=2, pad=1).tokens(5), Stream("image", every=4, extra=1).tokens(16)
     (3, 5)
@@ -97,6 +98,7 @@ class Stream:
     chunk: int | None = None
     rows: int = 1
     pooled: bool = False
+    row: int | None = None
 
     def tokens(self, n: Any) -> Any:
         """Tokens of a document (or image frame, or audio) of n source tokens; an int or an array."""

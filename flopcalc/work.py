@@ -11,6 +11,7 @@ from operator import mul
 from typing import Any, NamedTuple
 
 from flopcalc.batch import Grid, Long
+from flopcalc.errors import InvalidBatch
 from flopcalc.spans import Bidirectional, Chunk, Full, Rule, Span
 from flopcalc.tree import Stream
 
@@ -114,11 +115,23 @@ class Work(NamedTuple):
         flops = 0
         for grid in grids:
             grid = grid._replace(frames=min(grid.frames, 1)) if stream.pooled else grid
-            tokens = stream.tokens(grid.patches)
+            tokens = stream.tokens(grid.patches) + _row_ends(grid, stream)
             flops += grid.frames * tokens * (self.linear + self.square * tokens)
             for coefficient, span, rule in self.spans:
                 flops += coefficient * span.grid_pairs(grid, tokens, rule)
         return flops
+
+
+def _row_ends(grid: Grid, stream: Stream) -> int:
+    """Tokens that end the rows of a frame."""
+    if stream.row is None:
+        return 0
+    if grid.height is None:
+        raise InvalidBatch(
+            f"images: found {grid.patches} patches, expected (frames, height, width) in patches: "
+            f"this model ends each row of an image's tokens with one more"
+        )
+    return grid.height // stream.row
 
 
 def _wide_pairs(span: Span, rule: Rule, cached: int, total: int) -> int:
