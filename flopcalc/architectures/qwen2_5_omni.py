@@ -9,10 +9,9 @@ from pydantic import Field, model_validator
 from flopcalc.architectures.blocks import Multimodal, backbone, causal_lm, multimodal_lm
 from flopcalc.architectures.qwen2 import Qwen2Config, qwen2_layers
 from flopcalc.architectures.qwen2_5_vl import Qwen2_5VisionConfig, windowed_tower
-from flopcalc.architectures.towers import alone, split_attention
+from flopcalc.architectures.towers import HALVED, alone, audio_layer
 from flopcalc.config import Count, Schema, Size, aliases
 from flopcalc.estimators import register
-from flopcalc.spans import BidirectionalChunk
 from flopcalc.tree import Conv, Embedding, LayerNorm, Layers, Linear, Module, Stream
 
 
@@ -61,14 +60,7 @@ class OmniConfig(ThinkerConfig):
 
 def audio_layers(c: AudioEncoder, window: int, *, key_bias: bool) -> Layers:
     """The layers of an audio encoder, which attend within chunks of `window` tokens."""
-    width = c.d_model
-    layer = Module(
-        self_attn_layer_norm=LayerNorm(width),
-        self_attn=split_attention(width, c.encoder_attention_heads, BidirectionalChunk(window), key_bias=key_bias),
-        final_layer_norm=LayerNorm(width),
-        fc1=Linear(width, c.encoder_ffn_dim, True),
-        fc2=Linear(c.encoder_ffn_dim, width, True),
-    )
+    layer = audio_layer(c.d_model, c.encoder_attention_heads, c.encoder_ffn_dim, window, key_bias=key_bias)
     return Layers([layer] * c.encoder_layers)
 
 
@@ -81,7 +73,7 @@ def audio_tower(c: AudioEncoder) -> Module:
         audio_bos_eos_token=Embedding(2, c.output_dim, kind="lookup"),
         layers=audio_layers(c, c.n_window, key_bias=False),
         **{"": Module(ln_post=LayerNorm(width), proj=Linear(width, c.output_dim, True)).on(Stream("audio", 4, pad=1))},
-    ).on(Stream("audio", every=2, pad=1))
+    ).on(HALVED)
 
 
 @register("qwen2_5_omni_text", OmniTextConfig)

@@ -1,4 +1,5 @@
-"""Vision towers that several families share: patches meet the tower, merged tokens the merger."""
+"""Towers that several families share: patches meet a vision tower, merged tokens the merger, frames an audio
+encoder."""
 
 from __future__ import annotations
 
@@ -7,20 +8,23 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from flopcalc.architectures.blocks import plain_mlp
-from flopcalc.config import Count, Schema, Size
-from flopcalc.spans import Bidirectional, Probe, Span
+from flopcalc.config import Count, Schema, Size, aliases
+from flopcalc.spans import Bidirectional, BidirectionalChunk, Probe, Span
 from flopcalc.tree import NEVER, Attention, Conv, Embedding, LayerNorm, Layers, Linear, Module, Node, Stream, Weight
 
 __all__ = [
     "ONE",
     "PATCHES",
     "PATCHES_AND_CLASS",
+    "HALVED",
     "FeatureLayers",
     "PatchTower",
     "Sides",
     "ViT",
     "ViTLayers",
+    "WhisperEncoder",
     "alone",
+    "audio_layer",
     "check_vit",
     "encoder_layers",
     "merged",
@@ -32,12 +36,15 @@ __all__ = [
     "two_layer_merger",
     "two_linears",
     "vit_layer",
+    "whisper_encoder",
 ]
 
 PATCHES = Stream("image")
 PATCHES_AND_CLASS = Stream("image", extra=1)
 ONE = Stream("image", rows=0, extra=1)
 """One vector an image."""
+HALVED = Stream("audio", every=2, pad=1)
+"""Frames of an audio, halved by a convolution that rounds up."""
 
 
 class ViTLayers(Schema):
@@ -95,12 +102,12 @@ def encoder_layers(layer: Module, depth: int, read: int | None) -> Layers:
     return Layers([layer] * read + [layer.without_grad()] * (depth - read))
 
 
-def vit_layer(c: ViTLayers) -> Module:
-    """The layer that CLIP and SigLIP have."""
+def vit_layer(c: ViTLayers, span: Span | None = None) -> Module:
+    """The layer that CLIP and SigLIP have, attending to all of an image unless a `span` is given."""
     width = c.hidden_size
     return Module(
         layer_norm1=LayerNorm(width),
-        self_attn=split_attention(width, c.num_attention_heads, Bidirectional()),
+        self_attn=split_attention(width, c.num_attention_heads, span or Bidirectional()),
         layer_norm2=LayerNorm(width),
         mlp=plain_mlp(width, c.intermediate_size, bias=True, names=("fc1", "fc2")),
     )
@@ -182,10 +189,10 @@ def split_attention(
     ).reading(*names, **{f"{name[0]}_norm": name for name in (query, key)})
 
 
-def packed_attention(width: int, heads: int, queries: int, path: str) -> Module:
+def packed_attention(width: int, heads: int, queries: int, path: str, asking: Stream | None = None) -> Module:
     """Attention of learned queries over an image, `nn.MultiheadAttention` at the full name `path`: one packed
-    parameter projects query, keys and values."""
-    packed, asking = f"{path}.in_proj_weight", Stream("image", rows=0, extra=queries)
+    parameter projects query, keys and values. What is `asking`: so many queries an image, unless it is given."""
+    packed, asking = f"{path}.in_proj_weight", asking or Stream("image", rows=0, extra=queries)
     return Module(
         in_proj_weight=alone(Weight((3 * width, width)), NEVER),  # its parts run, below
         in_proj_bias=Weight((3 * width,), "bias"),
@@ -213,6 +220,48 @@ def two_layer_merger(c: Any, norm: Node, width: int, out: int, *, norm_after: bo
     joined = width * c.spatial_merge_size**2
     projections = {"0": Linear(joined, joined, True), "2": Linear(joined, out, True)}
     return Module(ln_q=norm if norm_after else alone(norm, PATCHES), mlp=Module(**projections)).on(merged(c))
+
+
+class WhisperEncoder(Schema):
+    """Fields of Whisper's encoder, as part of models that hear."""
+
+    num_mel_bins: Size = 128
+    num_hidden_layers: Count = aliases("encoder_layers", "num_hidden_layers", default=32)
+    num_attention_heads: Size = aliases("encoder_attention_heads", "num_attention_heads", default=20)
+    intermediate_size: Size = aliases("encoder_ffn_dim", "intermediate_size", default=5120)
+    hidden_size: Size = aliases("d_model", "hidden_size", default=1280)
+    max_source_positions: Size = 1500
+
+
+def audio_layer(width: int, heads: int, inner: int, window: int, *, key_bias: bool) -> Module:
+    """Whisper's layer, attending within chunks of `window` tokens."""
+    return Module(
+        self_attn_layer_norm=LayerNorm(width),
+        self_attn=split_attention(width, heads, BidirectionalChunk(window), key_bias=key_bias),
+        final_layer_norm=LayerNorm(width),
+        fc1=Linear(width, inner, True),
+        fc2=Linear(inner, width, True),
+    )
+
+
+def whisper_encoder(c: WhisperEncoder, *, filled: bool = False, pooled: Stream | None = None) -> Module:
+    """Whisper's encoder: its second convolution halves the frames, and each chunk has as many tokens as there are
+    positions. The last chunk counts as `filled` up where its padding is not left out behind the encoder; the last
+    norm may work on tokens that are `pooled` before it."""
+    width, places = c.hidden_size, c.max_source_positions
+    frames, tokens = Stream("audio"), HALVED
+    if filled:
+        frames, tokens = (
+            Stream("audio", every=2 * places, pad=2 * places - 1, rows=rows) for rows in (2 * places, places)
+        )
+    layer = audio_layer(width, c.num_attention_heads, c.intermediate_size, places, key_bias=False)
+    return Module(
+        conv1=alone(Conv(c.num_mel_bins, width, (3,), True), frames),
+        conv2=Conv(width, width, (3,), True),
+        embed_positions=Embedding(places, width, kind="lookup"),
+        layers=Layers([layer] * c.num_hidden_layers),
+        layer_norm=alone(LayerNorm(width), pooled or tokens),
+    ).on(tokens)
 
 
 class Qwen3VisionConfig(PatchTower):
