@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flopcalc import InvalidConfig, describe, estimate_flops
+from flopcalc import InvalidConfig, InvalidOption, describe, estimate_flops
 from flopcalc.counting import FlopCounter
 
 Fields = dict[str, Any]
@@ -109,11 +109,33 @@ def test_step_3_5_has_more_heads_in_its_windows() -> None:
         ({"model_type": "hunyuan", "moe_topk": [1]}, "moe_topk"),
         ({"model_type": "nemotron-nas", "block_configs": [BLOCK]}, "block_configs"),
         ({"model_type": "step3p5"}, "attention_other_setting"),
+        ({"model_type": "step3p7", "num_hidden_layers": 45, "hidden_size": 4096}, "text_config: found none beside"),
     ],
 )
 def test_what_these_types_do_not_say_is_asked_for(fields: Fields, named: str) -> None:
     with pytest.raises(InvalidConfig, match=named):
         describe(fields)
+
+
+def test_layers_behind_those_of_step_are_depths_of_multi_token_prediction() -> None:
+    """One layer and two windowed depths, whose six heads are twice those of the layer; an MLP of 40 and a projection
+    of two vectors to one, whose norms are five with those of the layer."""
+    text: Fields = {
+        "vocab_size": 100, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 3,
+        "num_key_value_heads": 1, "head_dim": 8, "num_nextn_predict_layers": 2, "sliding_window": 4,
+        "layer_types": ["full_attention", "sliding_attention", "sliding_attention"], "moe_layers_enum": "0",
+        "attention_other_setting": {"num_attention_heads": 6},
+    }  # fmt: skip
+    depth = 2 * 32 * 48 + 2 * 32 * 8 + 32 * 6 + 2 * 8 + 3 * 32 * 40 + 64 * 32 + 5 * 32
+    for fields in ({"model_type": "step3p5", **text}, {"model_type": "step3p7", "text_config": text}):
+        assert describe(fields, mtp=True).num_params() - describe(fields).num_params() == 2 * depth
+    mixed = text | {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}
+    for said, unclear in (
+        ("found depths of 2 kinds", mixed),
+        ("found depths of 0 kinds", text | {"layer_types": ["full_attention"]}),
+    ):
+        with pytest.raises(InvalidOption, match=said):
+            describe({"model_type": "step3p5", **unclear}, mtp=2)
 
 
 def test_layers_that_run_in_loops_own_their_parameters_once() -> None:

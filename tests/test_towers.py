@@ -210,6 +210,15 @@ def minicpmv4_6_merging_twice(side: int) -> Case:
     return case._replace(tokens=case.tokens // 4)
 
 
+def step3p7(side: int) -> Case:
+    case = squares("step3p7", side, 4, {"mlp_ratio": 1.5}, image_token_id=IMAGE, projector_bias=True)
+    case.config["text_config"] = TEXT | {
+        "n_routed_experts": 4, "share_expert_dim": 40, "sliding_window": 3, "num_sliding_attention_heads": 6,
+        "layer_types": ["full_attention", "sliding_attention"], "moe_layers_enum": [1],
+    }  # fmt: skip
+    return case
+
+
 WHOLE = [
     llava,
     llava_all_tokens_of_two_layers,
@@ -222,6 +231,7 @@ WHOLE = [
     minicpmv4_6,
     minicpmv4_6_without_the_inner_merger,
     minicpmv4_6_merging_twice,
+    step3p7,
 ]
 
 
