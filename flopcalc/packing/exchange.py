@@ -12,8 +12,8 @@ from flopcalc.packing.pricing import Priced, stable_order
 __all__ = ["exchange"]
 
 _COMPARED = 300_000  # pairs of documents looked at in a round, at most
-_POOLED = 16  # documents an owner of the smallest, and as many of all sizes, to choose from unless `thorough`
-_LEVEL = 2e-6  # so little above the mean, the rest is left unless `thorough`
+_POOLED = 32  # documents an owner of the smallest, and as many of all sizes, to choose from unless `thorough`
+_LEVEL = 5e-7  # so little above the mean, the rest is left unless `thorough`
 _FEWEST, _MOST_PAIRS = 4, 50_000  # offers of an owner; pairs of owners: more would take too much memory
 
 
