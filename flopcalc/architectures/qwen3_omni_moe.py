@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -13,7 +14,7 @@ from flopcalc.architectures.qwen3_vl import DeepstackVisionConfig
 from flopcalc.architectures.towers import alone, qwen3_tower, two_layer_merger
 from flopcalc.config import Count, Size, aliases, legacy
 from flopcalc.estimators import register
-from flopcalc.tree import Conv, LayerNorm, Layers, Linear, Module, Stream
+from flopcalc.tree import Conv, LayerNorm, Layers, Linear, Module, Node, Stream
 
 
 class OmniMoeTextConfig(Qwen3MoeConfig):
@@ -35,6 +36,14 @@ class MoeAudioEncoder(AudioEncoder):
     n_window_infer: Size = 800
     downsample_hidden_size: Size = 480
 
+    def derive(self) -> None:
+        super().derive()
+        if self.n_window_infer < 2 * self.n_window:
+            raise ValueError(
+                f"n_window_infer: found {self.n_window_infer}, expected at least a chunk of 2 * n_window = "
+                f"{2 * self.n_window} frames"
+            )
+
 
 class MoeThinkerConfig(Multimodal):
     text_config: OmniMoeTextConfig = Field(default_factory=OmniMoeTextConfig)
@@ -51,17 +60,20 @@ class OmniMoeConfig(MoeThinkerConfig):
         return of_thinker(fields)
 
 
-def audio_tower(c: MoeAudioEncoder) -> Module:
+def audio_tokens(c: MoeAudioEncoder) -> Stream:
+    """What each convolution having halved the frames of a chunk, rounded up, leaves of them."""
+    return Stream("audio", every=8, pad=7, chunk=2 * c.n_window)
+
+
+def audio_tower(c: MoeAudioEncoder, **behind: Node) -> Module:
     """The encoder. Each convolution halves frames and frequencies, rounded up; the frequencies that
-    are left then become one vector."""
-    width, channels, chunk = c.d_model, c.downsample_hidden_size, 2 * c.n_window
+    are left then become one vector. What comes `behind` the layers as keywords."""
+    width, channels, tokens = c.d_model, c.downsample_hidden_size, audio_tokens(c)
     bins = [-(-c.num_mel_bins // every) for every in (2, 4, 8)]
     convolved = [
-        Stream("audio", every=every, pad=every - 1, chunk=chunk, rows=rows)
-        for every, rows in zip((2, 4, 8), bins, strict=True)
+        replace(tokens, every=every, pad=every - 1, rows=rows) for every, rows in zip((2, 4, 8), bins, strict=True)
     ]
-    tokens = Stream("audio", every=8, pad=7, chunk=chunk)
-    window = tokens.tokens(chunk) * (c.n_window_infer // chunk)
+    window = tokens.tokens(2 * c.n_window) * (c.n_window_infer // (2 * c.n_window))
     return Module(
         conv2d1=alone(Conv(1, channels, (3, 3), True), convolved[0]),
         conv2d2=alone(Conv(channels, channels, (3, 3), True), convolved[1]),
@@ -69,8 +81,7 @@ def audio_tower(c: MoeAudioEncoder) -> Module:
         conv_out=Linear(channels * bins[2], width),
         layers=audio_layers(c, window, key_bias=True),
         ln_post=LayerNorm(width),
-        proj1=Linear(width, width, True),
-        proj2=Linear(width, c.output_dim, True),
+        **behind,
     ).on(tokens)
 
 
@@ -93,9 +104,11 @@ def qwen3_omni_moe_text(c: OmniMoeTextConfig) -> Module:
 @register("qwen3_omni_moe", OmniMoeConfig)
 @register("qwen3_omni_moe_thinker", MoeThinkerConfig)
 def qwen3_omni_moe_thinker(c: MoeThinkerConfig) -> Module:
+    audio, width = c.audio_config, c.audio_config.d_model
+    projector = {"proj1": Linear(width, width, True), "proj2": Linear(width, audio.output_dim, True)}
     return multimodal_lm(
         c,
         backbone(c.text_config, qwen3_moe_layers(c.text_config)),
-        audio_tower=audio_tower(c.audio_config),
+        audio_tower=audio_tower(audio, **projector),
         visual=visual(c.vision_config),
     )
