@@ -15,8 +15,7 @@ class Phi3Config(Decoder):
     sliding_window: Count | None = None
 
 
-@register("phi3", Phi3Config)
-def phi3(c: Phi3Config) -> Module:
+def phi3_layers(c: Phi3Config) -> Layers:
     heads, kv_heads, dim = c.num_attention_heads, c.num_key_value_heads, c.head_dim
     layer = decoder_layer(
         c.hidden_size,
@@ -27,4 +26,9 @@ def phi3(c: Phi3Config) -> Module:
         ),
         mlp=fused_mlp(c.hidden_size, c.intermediate_size),
     )
-    return causal_lm(c, Layers([layer] * c.num_hidden_layers))
+    return Layers([layer] * c.num_hidden_layers)
+
+
+@register("phi3", Phi3Config)
+def phi3(c: Phi3Config) -> Module:
+    return causal_lm(c, phi3_layers(c))

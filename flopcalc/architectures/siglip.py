@@ -15,7 +15,8 @@ from flopcalc.architectures.towers import (
 )
 from flopcalc.config import Size
 from flopcalc.estimators import register_part
-from flopcalc.tree import Conv, Embedding, LayerNorm, Linear, Module, Node, Weight
+from flopcalc.spans import Span
+from flopcalc.tree import Conv, Embedding, LayerNorm, Linear, Module, Node, Stream, Weight
 
 HEAD = "model.vision_tower.head"
 
@@ -29,31 +30,39 @@ class Siglip2VisionConfig(ViTLayers):
     num_patches: Size = 256
 
 
-def pooling_head(c: ViTLayers) -> Module:
-    """Attention of one learned query over an image."""
+def pooling_head(c: ViTLayers, at: str = HEAD, pooled: Stream = ONE) -> Module:
+    """Attention of one learned query over an image; the head stands `at` this full name."""
     width = c.hidden_size
-    attention = packed_attention(width, c.num_attention_heads, 1, f"{HEAD}.attention")
-    pooled = Module(
+    attention = packed_attention(width, c.num_attention_heads, 1, f"{at}.attention", pooled)
+    behind = Module(
         layernorm=LayerNorm(width), mlp=plain_mlp(width, c.intermediate_size, bias=True, names=("fc1", "fc2"))
-    ).on(ONE)
-    return Module(probe=Weight((1, 1, width)), attention=attention, **{"": pooled}).without_grad()
+    ).on(pooled)
+    return Module(probe=Weight((1, 1, width)), attention=attention, **{"": behind}).without_grad()
 
 
-def siglip_tower(c: ViT, read: int | None = None, **behind: Node | None) -> Module:
-    """Patches through a convolution, a layer for each, and a norm; what comes `behind` as keywords."""
+def siglip_tower(c: ViT, read: int | None = None, span: Span | None = None, **behind: Node | None) -> Module:
+    """Patches through a convolution, layers and a norm; what comes `behind` as keywords. The patches of an
+    image attend to each other unless a `span` is given."""
     patch = (c.patch_size, c.patch_size)
     embedding = Conv(c.num_channels, c.hidden_size, patch, True, "patch_embedding")
-    return tower(c, embedding, c.num_patches, read, **behind)
+    return tower(c, embedding, c.num_patches, read, span, **behind)
 
 
-def tower(c: ViTLayers, patch_embedding: Node, positions: int, read: int | None, **behind: Node | None) -> Module:
+def tower(
+    c: ViTLayers,
+    patch_embedding: Node,
+    positions: int,
+    read: int | None,
+    span: Span | None = None,
+    **behind: Node | None,
+) -> Module:
     norm = Module(**{"": LayerNorm(c.hidden_size)})
     return Module(
         embeddings=Module(
             patch_embedding=patch_embedding,
             position_embedding=Embedding(positions, c.hidden_size, kind="lookup"),
         ),
-        encoder=Module(layers=encoder_layers(vit_layer(c), c.num_hidden_layers, read)),
+        encoder=Module(layers=encoder_layers(vit_layer(c, span), c.num_hidden_layers, read)),
         post_layernorm=norm if read is None else norm.without_grad(),
         **behind,
     ).on(PATCHES)
