@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from trained import counted, is_recurrent, learn, seen
+from trained import counted, is_recurrent, learn, reads_streams, seen
 
 from flopcalc import ESTIMATORS, Training, describe
 from flopcalc.adapters import modules
@@ -91,7 +91,7 @@ def test_passes_are_those_of_autograd(model_type: str) -> None:
     positions = torch.arange(tokens, device="meta").unsqueeze(0)
     mask = accepted_mask(model, tokens, input_ids=ids, position_ids=positions)
     model = learn(model, learning.__contains__)
-    found = seen(model, recurrent, input_ids=ids, position_ids=positions, attention_mask=mask)
+    found = seen(model, recurrent, sums=reads_streams(tree), input_ids=ids, position_ids=positions, attention_mask=mask)
     ours = counted(tree, Training(trained=tuple(learning)), [tokens])
     if found.mixers is None or ours.mixers is None:
         assert ours == found

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from flopcalc import FlopCounter, Training
-from flopcalc.tree import MATMUL_KINDS, DeltaRule, LinearAttention, Mamba, Mamba2, Node, walk
+from flopcalc.tree import MATMUL_KINDS, DeltaRule, LinearAttention, Mamba, Mamba2, Node, StreamMix, walk
 from flopcalc.verify import EAGER
 
 AUTOGRAD = EAGER.changed(name="eager, autograd", input_gradient="autograd")
@@ -50,8 +50,8 @@ def under(*patterns: str) -> Callable[[str], bool]:
     return lambda name: any(fnmatchcase(name, p) or fnmatchcase(name, f"{p}.*") for p in patterns)
 
 
-def seen(model: Any, recurrent: bool, **inputs: Any) -> Flops:
-    """FLOPs of one forward and backward pass."""
+def seen(model: Any, recurrent: bool, *, sums: bool = False, **inputs: Any) -> Flops:
+    """FLOPs of one forward and backward pass; `sums` says whether weighted sums written as a product count."""
     import torch
     from torch.fx.experimental import _config as meta
     from torch.utils.flop_counter import FlopCounterMode
@@ -62,7 +62,7 @@ def seen(model: Any, recurrent: bool, **inputs: Any) -> Flops:
 
     def bmm(left: Any, right: Any, *_: Any, **__: Any) -> int:
         one_row = left[1] == 1  # a weighted sum, not a product of matrices
-        return 0 if one_row else 2 * left[0] * left[1] * left[2] * right[2]
+        return 0 if one_row and not sums else 2 * left[0] * left[1] * left[2] * right[2]
 
     formulas = {torch.ops.aten._grouped_mm: grouped_mm, torch.ops.aten.bmm: bmm}
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
@@ -78,7 +78,8 @@ def seen(model: Any, recurrent: bool, **inputs: Any) -> Flops:
                 flops[str(operator)] -= count
     mixers = sum(count for operator, count in flops.items() if "bmm" in operator)
     weights = sum(count for operator, count in flops.items() if "bmm" not in operator)
-    if recurrent:  # convolutions over time, which are no products of matrices
+    depthwise = all(module.groups > 1 for module in model.modules() if hasattr(module, "groups"))
+    if recurrent or depthwise:  # convolutions over time, which are no products of matrices
         weights -= sum(count for operator, count in flops.items() if "convolution" in operator)
     return Flops(weights, None if recurrent else mixers)
 
@@ -92,6 +93,11 @@ def counted(tree: Node, training: Training, seq_lens: list[int], images: Any = N
 
 def is_recurrent(tree: Node) -> bool:
     return any(isinstance(visit.leaf, (DeltaRule, LinearAttention, Mamba, Mamba2)) for visit in walk(tree))
+
+
+def reads_streams(tree: Node) -> bool:
+    """Whether queries, often a single one, read vectors out of a token's residual streams."""
+    return any(isinstance(visit.leaf, StreamMix) and visit.leaf.rows is not None for visit in walk(tree))
 
 
 def linear_names(model: Any) -> Iterator[str]:
