@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers import AutoConfig, AutoModelForMultimodalLM
 
 from flopcalc import FlopCounter, InvalidBatch, InvalidConfig, UnsupportedModel, describe
 from flopcalc.tree import MATMUL_KINDS, Linear, Module, Stream
@@ -76,7 +76,7 @@ def real_model(config: dict[str, Any]) -> Any:
     """The whole model on the CPU."""
     fields = copy.deepcopy(config)
     real = AutoConfig.for_model(fields.pop("model_type"), **fields)
-    return AutoModelForImageTextToText.from_config(real, attn_implementation="eager").eval()
+    return AutoModelForMultimodalLM.from_config(real, attn_implementation="eager").eval()
 
 
 def seen(config: dict[str, Any], path: str, model: Any, run: Callable[[Any], Any]) -> tuple[int, int]:
@@ -330,6 +330,71 @@ def test_the_last_chunk_of_an_audio_attends_by_itself(model_type: str, frames: i
     ours, our_pairs = counted(config, audios=[frames])
     assert pairs == our_pairs
     assert weights > ours  # the real convolutions multiply the padding of the last chunk
+
+
+WHISPER = AUDIO | {"max_source_positions": 12}  # chunks of 24 frames
+
+
+def voxtral(chunks: int) -> Case:
+    config = {"model_type": "voxtral", "text_config": LLAMA, "audio_token_id": IMAGE}
+    config["audio_config"] = WHISPER | {"encoder_ffn_dim": 48}  # three tokens side by side
+    return Case(config, [], {"input_features": torch.zeros(chunks, 12, 24)}, 4 * chunks)
+
+
+def qwen2_audio(chunks: int) -> Case:
+    config = {"model_type": "qwen2_audio", "text_config": TEXT | {"model_type": "qwen2"}, "audio_config": WHISPER}
+    inputs = {
+        "input_features": torch.zeros(chunks, 12, 24),
+        "feature_attention_mask": torch.ones(chunks, 24, dtype=torch.long),
+    }
+    return Case(config | {"audio_token_index": IMAGE}, [], inputs, 6 * chunks)
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize("make", [voxtral, qwen2_audio], ids=lambda make: make.__name__)
+def test_whole_model_with_audio_runs_the_flops_that_we_count(make: Callable[[int], Case], chunks: int) -> None:
+    case = make(chunks)
+    ran = run_whole(case)
+    for audios in ([24] * chunks, [24 * chunks]):
+        assert ran == counted(case.config, [case.tokens + 3], audios=audios)
+    assert min(ran) > 0
+
+
+def test_the_silence_behind_an_audio_counts_where_it_is_text() -> None:
+    words, one, two, three = (FlopCounter(voxtral(1).config)([20], audios=audios) for audios in ([], [1], [25], [72]))
+    assert two - words == 2 * (one - words)
+    assert three - words == 3 * (one - words)
+    halved, whole = (counted(qwen2_audio(1).config, audios=[frames]) for frames in (12, 24))
+    assert (2 * halved[0], 4 * halved[1]) == whole
+
+
+@pytest.mark.parametrize("frames", [100, 351, 500])
+def test_whole_qwen3_asr_runs_the_flops_that_we_count(frames: int) -> None:
+    text = TEXT | {"model_type": "qwen3"}
+    config = {"model_type": "qwen3_asr", "text_config": text, "audio_config": AUDIOS["qwen3_omni_moe_thinker"]}
+    config["audio_token_id"] = IMAGE
+    filled = -(-frames // 100) * 100
+    mask = (torch.arange(filled) < frames).long()[None]
+    inputs = {"input_features": torch.zeros(1, 12, filled), "input_features_mask": mask}
+    tokens = frames // 100 * 13 + -(-(frames % 100) // 8)
+    weights, pairs = run_whole(Case(config, [], inputs, tokens))
+    ours, our_pairs = counted(config, [tokens + 3], audios=[frames])
+    assert pairs == our_pairs > 0
+    assert weights == ours if frames == filled else weights > ours  # convolutions multiply the last chunk's padding
+
+
+def test_a_file_of_the_first_release_of_qwen3_asr_reads_as_transformers_names_it() -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 8, "vocab_size": 100}
+    text, audio = sizes | {"num_key_value_heads": 2, "intermediate_size": 80}, AUDIOS["qwen3_omni_moe_thinker"]
+    first = {
+        "text_config": text | {"model_type": "qwen3_asr_text", "tie_word_embeddings": True},
+        "audio_config": audio | {"model_type": "qwen3_asr_audio_encoder"},
+    }
+    ours = describe({"model_type": "qwen3_asr", "thinker_config": first})
+    renamed = {"model_type": "qwen3_asr", "text_config": text | {"model_type": "qwen3"}, "audio_config": audio}
+    real = real_model(renamed)
+    assert set(ours.parameters()) == {(name, tuple(tensor.shape)) for name, tensor in real.named_parameters()}
+    assert list(ours.parameters()) == list(describe(renamed).parameters())
 
 
 def hear(tower: Any, frames: int) -> Any:
