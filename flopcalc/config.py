@@ -71,6 +71,12 @@ class Schema(BaseModel):
         return self
 
     @classmethod
+    def renamed(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields under the names of the transformers class, where published files have others that it
+        does not read."""
+        return fields
+
+    @classmethod
     def read(cls, model_type: str, fields: Mapping[str, Any], place: str = "") -> Any:
         """An instance from a config's fields, nested ones being at a `place` of the whole. Raises
         InvalidConfig naming the field."""

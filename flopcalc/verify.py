@@ -22,8 +22,8 @@ from flopcalc import facts
 from flopcalc.config import read_config
 from flopcalc.conventions import Convention
 from flopcalc.counting import FlopCounter
-from flopcalc.errors import FlopcalcError, InvalidOption
-from flopcalc.estimators import describe
+from flopcalc.errors import FlopcalcError, InvalidBatch, InvalidOption
+from flopcalc.estimators import ESTIMATORS, describe
 from flopcalc.tree import (
     MATMUL_KINDS,
     Attention,
@@ -120,9 +120,14 @@ def verify(config: Any, lengths: Sequence[int] | None = None) -> Verification:
         lengths: documents whose forward FLOPs are compared, in tokens; by default long ones, unless
             the real model scans them token by token.
 
-    Raises InvalidOption where torch or transformers are not installed, and FlopcalcError where
-    transformers cannot build the model.
+    Raises InvalidOption where torch or transformers are not installed, InvalidBatch for lengths below
+    2, and FlopcalcError where transformers cannot build the model.
     """
+    if lengths and min(lengths) < 2:
+        raise InvalidBatch(
+            f"lengths: found {min(lengths)}, expected at least 2 tokens: a product with a single row is "
+            f"no matmul to the operator counter"
+        )
     model_type, fields = read_config(config)
     tree = describe(fields | {"model_type": model_type})
     if (follows := facts.real_models()["no_real_model"].get(model_type)) is not None:
@@ -150,6 +155,7 @@ def build_real_model(model_type: str, fields: dict[str, Any]) -> Any:
     except ImportError as error:
         raise InvalidOption(f"verify needs torch and transformers: pip install 'flopcalc[verify]' ({error})") from None
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # fallback kernels and unused fields say nothing about shapes
+    fields = ESTIMATORS[model_type].schema.renamed(fields)
     model_type = facts.real_models()["published_as"].get(model_type, model_type)
     whole = model_type in auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
     masked = model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.keys() - auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys()

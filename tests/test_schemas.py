@@ -49,11 +49,12 @@ def assert_same(fields: dict[str, Any]) -> None:
     from transformers import AutoConfig
 
     model_type, fields = read_config(fields)
+    schema = ESTIMATORS[model_type].schema
+    fields = schema.renamed(fields)
     kept = {key: value for key, value in fields.items() if key not in ("model_type", "auto_map", "quantization_config")}
     theirs = AutoConfig.for_model(PUBLISHED_AS.get(model_type, model_type), **kept)
     if getattr(theirs, "is_heterogeneous", False):  # else it asks which layer's value is meant
         theirs.allow_global_per_layer_attribute_access = True
-    schema = ESTIMATORS[model_type].schema
     found = list(differences(schema.read(model_type, fields), theirs))
     assert not found, "\n".join(found)
     # the live object, whose legacy keys are gone and whose aliases are resolved, reads the same

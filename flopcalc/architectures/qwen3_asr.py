@@ -34,16 +34,23 @@ class Qwen3ASRConfig(Nested):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_thinker(cls, fields: Any) -> Any:
-        """The fields of a first-release file, whose language model is a Qwen3 of another name."""
-        if not isinstance(fields, dict) or not isinstance(fields.get("thinker_config"), dict):
+    def _rename(cls, fields: Any) -> Any:
+        return cls.renamed(fields) if isinstance(fields, dict) else fields
+
+    @classmethod
+    def renamed(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        thinker = fields.get("thinker_config")
+        if not isinstance(thinker, dict):
             return fields
-        thinker = fields["thinker_config"]
-        text = thinker.get("text_config")
-        if not isinstance(text, dict):
-            raise ValueError(f"thinker_config.text_config: found {text!r}, expected an object")
-        tied = text.get("tie_word_embeddings", True)
-        return {**thinker, "text_config": {**text, "model_type": "qwen3"}, "tie_word_embeddings": tied}
+        text, audio = (thinker.get(name) for name in ("text_config", "audio_config"))
+        if not isinstance(text, dict) or not isinstance(audio, dict):
+            found, name = (audio, "audio") if isinstance(text, dict) else (text, "text")
+            raise ValueError(f"thinker_config.{name}_config: found {found!r}, expected an object")
+        return {
+            "text_config": {**text, "model_type": "qwen3"},
+            "audio_config": {**audio, "model_type": "qwen3_asr_encoder"},
+            "tie_word_embeddings": text.get("tie_word_embeddings", True),
+        }
 
 
 @register("qwen3_asr", Qwen3ASRConfig)
