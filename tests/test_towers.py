@@ -257,6 +257,20 @@ def test_whole_model_runs_the_flops_that_we_count(make: Callable[[int], Case], s
         assert ran == counted(case.config, [case.tokens + 3], images=patches)
 
 
+@pytest.mark.parametrize("layer", [-1, -2])
+def test_internvl_as_first_published_costs_what_its_transformers_form_does(layer: int) -> None:
+    sizes = VIT | {"image_size": 16}
+    text = LLAMA | {"tie_word_embeddings": True}
+    norms = {"norm_type": "rms_norm", "attention_bias": True, "use_qk_norm": True}
+    now = {"model_type": "internvl", "text_config": text, "vision_config": sizes | norms, "vision_feature_layer": layer}
+    norms = {"norm_type": "rms_norm", "qkv_bias": True, "qk_normalization": True}
+    first = {"model_type": "internvl_chat", "llm_config": text, "vision_config": sizes | norms, "select_layer": layer}
+    assert describe(first).num_params() == describe(now).num_params()
+    for convention in ("standard", "exact"):
+        counter, judged = FlopCounter(first, convention), FlopCounter(now, convention)
+        assert counter([30], images=[16, 16]) == judged([30], images=[16, 16]) > judged([30])
+
+
 @pytest.mark.parametrize("side", [4, 8])
 def test_the_pooling_head_of_siglip_runs_forward_for_nothing(side: int) -> None:
     vision = {"model_type": "siglip_vision_model", "vision_use_head": True}

@@ -27,6 +27,7 @@ __all__ = [
     "audio_layer",
     "check_vit",
     "encoder_layers",
+    "layers_until",
     "merged",
     "packed_attention",
     "patch_embed",
@@ -87,13 +88,18 @@ class FeatureLayers(Schema):
     def layers_read(self, vision: Any) -> int:
         """How many layers of the tower lead to what is read. ValueError where there is no such layer."""
         check_vit(vision)
-        depth = vision.num_hidden_layers
         chosen = self.vision_feature_layer
         states = chosen if isinstance(chosen, list) else [chosen]
-        for state in states:
-            if not -depth - 1 <= state <= depth:
-                raise ValueError(f"vision_feature_layer: found {state}, expected a layer of the tower's {depth}")
-        return max((state % (depth + 1) for state in states), default=0)
+        return layers_until("vision_feature_layer", states, vision.num_hidden_layers)
+
+
+def layers_until(field: str, states: list[int], depth: int) -> int:
+    """How many of a tower's `depth` layers lead to these hidden states, the last of which may be -1. ValueError
+    naming the field where there is no such layer."""
+    for state in states:
+        if not -depth - 1 <= state <= depth:
+            raise ValueError(f"{field}: found {state}, expected a layer of the tower's {depth}")
+    return max((state % (depth + 1) for state in states), default=0)
 
 
 def encoder_layers(layer: Module, depth: int, read: int | None) -> Layers:
@@ -156,11 +162,14 @@ def alone(leaf: Node, stream: Stream) -> Module:
     return Module(**{"": leaf}).on(stream)
 
 
-def qkv_attention(width: int, heads: int, span: Span, *, bias: bool = True, out_bias: bool | None = None) -> Module:
+def qkv_attention(
+    width: int, heads: int, span: Span, *, bias: bool = True, out_bias: bool | None = None, **norms: Node
+) -> Module:
     """Attention of a tower with query, key and value in one matrix; `out_bias` defaults to `bias`."""
     dim = width // heads
     return Module(
         qkv=Linear(width, 3 * width, bias),
+        **norms,
         core=Attention(heads, dim, dim, span),
         proj=Linear(width, width, bias if out_bias is None else out_bias),
     )
