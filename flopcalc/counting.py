@@ -332,7 +332,8 @@ class FlopCounter:
     def _read(self, seq_lens: Any, images: Any, audios: Any) -> _Batch:
         for name, source, given in (("images", "image", images), ("audios", "audio", audios)):
             if given is not None and source not in self._sources:
-                raise InvalidBatch(f"{name}: given, but this model has no {source} tower; leave {name} out")
+                model_type = getattr(self.tree, "model_type", None) or "this model"
+                raise InvalidBatch(f"{name}: given, but no {source} tower of {model_type} is counted; leave {name} out")
         return _Batch(
             read_lengths(seq_lens),
             [] if images is None else read_images(images),

@@ -102,7 +102,7 @@ def rollout_flops(
     response comes out of its logits, and the last one is never fed back.
 
     Args:
-        prompts: tokens of each prompt.
+        prompts: tokens of each prompt, or of one.
         responses: tokens of the response to each, or of each of several responses to each.
 
     The other arguments are those of `prefill_flops`. Raises InvalidBatch or InvalidOption.
@@ -111,7 +111,7 @@ def rollout_flops(
     True
     """
     counter, cached = _counter(model, convention, training), _lengths(prompts, "prompts")
-    groups = [_lengths(group, f"responses[{i}]") for i, group in enumerate(responses)]
+    groups = [_lengths(group, f"responses[{i}]") for i, group in enumerate(_each(responses))]
     if len(groups) != len(cached):
         raise InvalidBatch(f"responses: found those of {len(groups)} prompts, expected {len(cached)}")
     steps = [(length - 1, prompt) for prompt, group in zip(cached, groups, strict=True) for length in group if length]
@@ -191,6 +191,10 @@ def _documents(new_tokens: Any, cached_tokens: Any) -> list[tuple[int, int]]:
     return list(zip(new, cached, strict=True))
 
 
+def _each(tokens: Any) -> Iterable[Any]:
+    return tokens if isinstance(tokens, Iterable) else [tokens]
+
+
 def _lengths(tokens: Any, name: str) -> list[int]:
-    read = read_lengths(tokens if isinstance(tokens, Iterable) else [tokens], name)
+    read = read_lengths(_each(tokens), name)
     return [int(n) for n in (read if isinstance(read, list) else read.values)]

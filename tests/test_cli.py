@@ -274,3 +274,44 @@ def test_every_command_has_help_and_a_json_switch() -> None:
 
 def test_the_version_is_the_package_s(run: Any) -> None:
     assert run("--version")[1].split()[-1] == flopcalc.__version__
+
+
+# --- what learns, and what towers read ------------------------------------------------------------
+
+TINY = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 128, "vocab_size": 256}  # fmt: skip
+
+
+def test_lora_and_frozen_parts_from_the_shell(run_json: Any, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(TINY))
+    adapter = tmp_path / "adapter_config.json"
+    adapter.write_text(json.dumps({"peft_type": "LORA", "r": 4, "target_modules": ["q_proj", "o_proj"]}))
+    words = ("estimate", str(config), "--seq-len", "100")
+    expected = flopcalc.estimate_flops(
+        TINY, [100], training=flopcalc.Training(lora={"r": 4, "target_modules": ["q_proj", "o_proj"]})
+    )  # noqa: E501
+    assert run_json(*words, "--lora", str(adapter))["rows"][0]["flops"] == expected
+    assert run_json(*words, "--lora", str(tmp_path))["rows"][0]["flops"] == expected
+    frozen = flopcalc.estimate_flops(TINY, [100], training=flopcalc.Training(frozen=("model.layers.0", "*.mlp")))
+    options = ("--frozen", "model.layers.0", "--frozen", "*.mlp")
+    assert run_json(*words, *options)["rows"][0]["flops"] == frozen
+    assert frozen != run_json(*words)["rows"][0]["flops"]
+    head = flopcalc.estimate_flops(TINY, [100], training=flopcalc.Training(trained=("lm_head",)))
+    assert run_json(*words, "--trained", "lm_head")["rows"][0]["flops"] == head
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"r": 4}', '{"peft_type": "IA3"}'])
+def test_a_file_that_is_no_lora_is_named(run: Any, tmp_path: Path, content: str) -> None:
+    adapter = tmp_path / "adapter_config.json"
+    adapter.write_text(content)
+    code, _, err = run("estimate", QWEN, "--seq-len", "1", "--lora", str(adapter))
+    assert code == 2
+    assert "adapter_config.json" in err or "IA3" in err
+
+
+def test_images_are_counted_in_every_row(run_json: Any) -> None:
+    model = "Qwen/Qwen2.5-VL-3B-Instruct"
+    answer = run_json("estimate", model, "--seq-len", "600", "--seq-len", "700", "--image", "1,32,32", "--image", "1,8,16")
+    expected = [flopcalc.estimate_flops(model, [n], images=[(1, 32, 32), (1, 8, 16)]) for n in (600, 700)]
+    assert [row["flops"] for row in answer["rows"]] == expected

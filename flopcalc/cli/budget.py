@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
-from flopcalc.cli.options import convention_option, model_argument, read_conventions
+from flopcalc.cli.options import convention_option, model_argument, read_conventions, training_options
 from flopcalc.cli.output import json_option, print_json, print_table, scaled
 from flopcalc.cli.peak import about_peak, peak_options, read_peak
 from flopcalc.counting import FlopCounter
 from flopcalc.estimators import describe
+from flopcalc.training import Training
 
 _SUFFIXES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 
@@ -48,6 +49,7 @@ def _read_tokens(ctx: click.Context, param: click.Parameter, text: str) -> int:
     help="The MFU that the run reaches, as 0.4.",
 )
 @convention_option
+@training_options
 @json_option
 def command(
     model: str,
@@ -59,6 +61,7 @@ def command(
     peak_flops: float | None,
     mfu: float,
     conventions: Sequence[str],
+    training: Training,
     as_json: bool,
 ) -> None:
     """Total training FLOPs of MODEL, and the device-hours and days that they take at an MFU.
@@ -67,10 +70,10 @@ def command(
     dense one.
     """
     peak = read_peak(device, dtype, peak_flops)
-    tree = describe(model)
+    tree = describe(model, mtp=training.mtp)
     rows: list[dict[str, Any]] = []
     for convention in read_conventions(conventions):
-        flops = _total(FlopCounter(tree, convention), tokens, seq_len)
+        flops = _total(FlopCounter(tree, convention, training=training), tokens, seq_len)
         device_seconds = flops / (peak.flops_per_second * mfu)
         rows.append(
             {

@@ -15,11 +15,13 @@ from flopcalc.cli.options import (
     read_conventions,
     read_documents,
     read_lengths,
+    training_options,
 )
 from flopcalc.cli.output import json_option, print_json, print_table, scaled
 from flopcalc.config import read_config
 from flopcalc.counting import Breakdown, FlopCounter, Phase
 from flopcalc.estimators import describe
+from flopcalc.training import Training
 
 
 @click.command(name="estimate", short_help="FLOPs of documents and batches.")
@@ -34,8 +36,19 @@ from flopcalc.estimators import describe
 )
 @click.option("--batch", "batches", multiple=True, metavar="N,N,...", help="Documents of one batch, together a row.")
 @click.option("--docs", "files", multiple=True, type=click.File(), help="A batch from a file, one length a line.")
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="F,H,W",
+    help="An image of every row: its frames, height and width in patches, or its number of patches; may be repeated.",
+)
+@click.option(
+    "--audio", "audios", multiple=True, type=click.IntRange(0), metavar="FRAMES", help="An audio of every row."
+)
 @convention_option
 @phase_option
+@training_options
 @click.option("--by", type=click.Choice(("kind", "module")), help="Split each row by kind of work or by module.")
 @click.option("--depth", default=3, show_default=True, type=click.IntRange(1), help="Levels of --by module.")
 @click.option(
@@ -51,8 +64,11 @@ def command(
     seq_lens: Sequence[int],
     batches: Sequence[str],
     files: Sequence[TextIO],
+    images: Sequence[str],
+    audios: Sequence[int],
     conventions: Sequence[str],
     phase: Phase,
+    training: Training,
     by: str | None,
     depth: int,
     plot: Path | None,
@@ -69,11 +85,12 @@ def command(
     ]
     if not batch_lengths:
         raise click.UsageError("Say what to count: --seq-len, --batch or --docs.", ctx)
+    media = {"images": [_read_image(text) for text in images] or None, "audios": list(audios) or None}
     model_type, fields = read_config(model)
-    tree = describe(fields)
-    counters = [FlopCounter(tree, convention, phase) for convention in read_conventions(conventions)]
+    tree = describe(fields, mtp=training.mtp)
+    counters = [FlopCounter(tree, convention, phase, training) for convention in read_conventions(conventions)]
     params, active_params = tree.num_params(), tree.num_active_params()
-    rows = [_row(counter, lengths, by, depth) for counter in counters for lengths in batch_lengths]
+    rows = [_row(counter, lengths, media, by, depth) for counter in counters for lengths in batch_lengths]
     if plot is not None:
         from flopcalc.plots import plot_flops_per_token
 
@@ -89,8 +106,13 @@ def command(
         _print_totals(title, rows, params, active_params)
 
 
-def _row(counter: FlopCounter, lengths: list[int], by: str | None, depth: int) -> dict[str, Any]:
-    flops, tokens = counter(lengths), sum(lengths)
+def _read_image(text: str) -> int | list[int]:
+    sides = read_lengths(text, "--image")
+    return sides[0] if len(sides) == 1 else sides
+
+
+def _row(counter: FlopCounter, lengths: list[int], media: dict[str, Any], by: str | None, depth: int) -> dict[str, Any]:
+    flops, tokens = counter(lengths, **media), sum(lengths)
     row = {
         "convention": counter.convention.name,
         "documents": len(lengths),
@@ -99,7 +121,7 @@ def _row(counter: FlopCounter, lengths: list[int], by: str | None, depth: int) -
         "flops_per_token": flops / tokens if tokens else None,
     }
     if by:
-        row[f"flops_by_{by}"] = _parts(counter.breakdown(lengths), by, depth)
+        row[f"flops_by_{by}"] = _parts(counter.breakdown(lengths, **media), by, depth)
     return row
 
 

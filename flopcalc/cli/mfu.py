@@ -8,14 +8,21 @@ from typing import Any, TextIO, cast
 
 import click
 
-from flopcalc.cli.options import convention_option, model_argument, read_conventions, read_documents, read_lengths
+from flopcalc.cli.options import (
+    convention_option,
+    model_argument,
+    read_conventions,
+    read_documents,
+    read_lengths,
+    training_options,
+)
 from flopcalc.cli.output import json_option, print_json, print_table
 from flopcalc.cli.peak import about_peak, peak_options, read_peak
 from flopcalc.counting import FlopCounter
 from flopcalc.errors import InvalidBatch
 from flopcalc.estimators import describe
 from flopcalc.hardware import Peak
-from flopcalc.training import Recompute
+from flopcalc.training import Recompute, Training
 
 
 @click.command(name="mfu", short_help="MFU of a measured run.")
@@ -30,6 +37,7 @@ from flopcalc.training import Recompute
     "--recompute", metavar="FRACTION", help="Recomputed part of the forward pass, `full` or `selective`: shows HFU too."
 )
 @convention_option
+@training_options
 @json_option
 @click.pass_context
 def command(
@@ -46,6 +54,7 @@ def command(
     step_seconds: float | None,
     recompute: str | None,
     conventions: Sequence[str],
+    training: Training,
     as_json: bool,
 ) -> None:
     """MFU of a run that trains MODEL, from its measured tokens per second or seconds per step.
@@ -69,13 +78,11 @@ def command(
         raise click.UsageError(f"Found a speed of {speed}, expected a finite number above 0.", ctx)
     seconds = speed if step_seconds is not None else sum(lengths) / speed
     peak = read_peak(device, dtype, peak_flops)
-    tree = describe(model)
+    tree = describe(model, mtp=training.mtp)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        rows = [
-            _measured(FlopCounter(tree, convention), lengths, seconds, peak, devices, _recompute(ctx, recompute))
-            for convention in read_conventions(conventions)
-        ]
+        counters = [FlopCounter(tree, convention, training=training) for convention in read_conventions(conventions)]
+        rows = [_measured(counter, lengths, seconds, peak, devices, _recompute(ctx, recompute)) for counter in counters]
     for warning in caught[:1]:  # the other conventions doubt the same
         click.echo(f"flopcalc: {warning.message}", err=True)
     about = about_peak(peak, devices)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
-from typing import TextIO, get_args
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, TextIO, get_args
 
 import click
 
 from flopcalc.conventions import CONVENTIONS, Convention, get_convention
 from flopcalc.counting import Phase
-from flopcalc.errors import InvalidBatch
+from flopcalc.errors import InvalidBatch, InvalidOption
+from flopcalc.training import Training
 
-__all__ = ["convention_option", "model_argument", "phase_option", "read_conventions", "read_documents", "read_lengths"]
+__all__ = [
+    "convention_option", "model_argument", "phase_option", "read_conventions", "read_documents", "read_lengths",
+    "training_options",
+]  # fmt: skip
 
 model_argument = click.argument("model")
 """MODEL: a bundled name, a path to config.json or its folder, or a hub id."""
@@ -35,6 +42,42 @@ phase_option = click.option(
 )
 
 
+def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that say what learns; the command takes them as one `training`."""
+
+    @click.option(
+        "--lora", type=click.Path(exists=True, path_type=Path), help="LoRA: peft's adapter_config.json, or its folder."
+    )
+    @click.option(
+        "--trained",
+        multiple=True,
+        metavar="PATTERN",
+        help="Modules or parameters that learn (`model.layers.[0-3]`); may be repeated. Default: all.",
+    )
+    @click.option("--frozen", multiple=True, metavar="PATTERN", help="Those that do not learn; may be repeated.")
+    @click.option("--mtp", is_flag=True, help="Multi-token prediction runs beside the model.")
+    @wraps(command)
+    def with_training(
+        *args: Any, lora: Path | None, trained: tuple[str, ...], frozen: tuple[str, ...], mtp: bool, **options: Any
+    ) -> Any:
+        adapters = None if lora is None else _read_adapters(lora)
+        training = Training(lora=adapters, trained=trained or None, frozen=frozen, mtp=mtp)
+        return command(*args, training=training, **options)
+
+    return with_training
+
+
+def _read_adapters(path: Path) -> Any:
+    path = path / "adapter_config.json" if path.is_dir() else path
+    try:
+        adapters = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise InvalidOption(f"--lora: {path}: found no readable adapter_config.json: {error}") from None
+    if not isinstance(adapters, dict) or "peft_type" not in adapters:
+        raise InvalidOption(f"--lora: {path}: found no peft_type, expected the adapter_config.json that peft writes")
+    return adapters
+
+
 def read_conventions(names: Sequence[str]) -> list[Convention]:
     """The conventions of those names, `all` being every one. Raises InvalidOption."""
     return [get_convention(name) for name in (CONVENTIONS if "all" in names else dict.fromkeys(names))]
@@ -45,7 +88,8 @@ def read_lengths(text: str, name: str) -> list[int]:
 
     Raises InvalidBatch.
     """
-    words = re.findall(r"[^\s,]+", text.strip().removeprefix("[").removesuffix("]"))
+    listed = text.strip().removeprefix("[").removesuffix("]").strip()
+    words = re.split(r"\s*,\s*|\s+", listed) if listed else []
     for word in words:
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", word):
             raise InvalidBatch(f"{name}: found {word[:40]!r}, expected a whole number of tokens below 10**18")

@@ -7,9 +7,10 @@ from typing import Any, TextIO
 
 import click
 
-from flopcalc.cli.options import phase_option, read_documents
+from flopcalc.cli.options import phase_option, read_documents, training_options
 from flopcalc.cli.output import json_option, print_json
 from flopcalc.counting import FlopCounter, Phase
+from flopcalc.training import Training
 
 
 @click.command(name="pack", short_help="Pack documents into micro-batches, level in FLOPs on every rank.")
@@ -29,6 +30,7 @@ from flopcalc.counting import FlopCounter, Phase
 @click.option("--pad-to-longest", is_flag=True, help="Micro-batches are padded rows, as long as their longest.")
 @click.option("--convention", default="standard", show_default=True, metavar="NAME", help="How to count.")
 @phase_option
+@training_options
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -46,6 +48,7 @@ def command(
     pad_to_longest: bool,
     convention: str,
     phase: Phase,
+    training: Training,
     plot: Path | None,
     as_json: bool,
 ) -> None:
@@ -60,7 +63,7 @@ def command(
         read_documents(lengths),
         max_tokens=max_tokens,
         num_ranks=ranks,
-        counter=FlopCounter(model, convention, phase),
+        counter=FlopCounter(model, convention, phase, training),
         sync=sync,
         micro_batches=micro_batches,
         multiple_of=multiple_of,

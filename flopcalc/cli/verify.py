@@ -16,9 +16,9 @@ from flopcalc.verify import Verification, verify
 @click.command(name="verify", short_help="Compare a model's tree with the real model.")
 @click.argument("models", nargs=-1, metavar="[MODEL...]")
 @click.option("--all", "everything", is_flag=True, help="Every causal LM type of the installed transformers.")
-@click.option("--lengths", default="48,131", show_default=True, help="Documents to run, in tokens.")
+@click.option("--lengths", metavar="N,N,...", help="Documents to run, in tokens; two of some length by default.")
 @json_option
-def command(models: tuple[str, ...], everything: bool, lengths: str, as_json: bool) -> int:
+def command(models: tuple[str, ...], everything: bool, lengths: str | None, as_json: bool) -> int:
     """Build each MODEL with transformers on the meta device (no weights, no memory) and compare its
     parameter table and the forward matmul FLOPs that torch's operator counter sees.
 
@@ -32,7 +32,7 @@ def command(models: tuple[str, ...], everything: bool, lengths: str, as_json: bo
         return _survey(as_json)
     if not models:
         raise click.UsageError("name a MODEL, or pass --all")
-    documents = read_lengths(lengths, "--lengths")
+    documents = None if lengths is None else read_lengths(lengths, "--lengths")
     results = {model: verify({"model_type": model} if model in ESTIMATORS else model, documents) for model in models}
     if as_json:
         print_json({model: _as_dict(result) for model, result in results.items()})
