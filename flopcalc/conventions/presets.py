@@ -35,7 +35,7 @@ def _preset(base: Convention | None = None, **knobs: Any) -> Convention:
 
 STANDARD = _preset(
     name="standard",
-    summary="torchtitan's rules per document: 6 FLOPs per active parameter, dense pairs, indexer forward only",
+    summary="torchtitan's rules per document: 6 FLOPs per active parameter, dense pairs, indexer scores forward only",
     weights=ALL_WEIGHTS,
     pairs="dense",
     indexer_weights="trained",
