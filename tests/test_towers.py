@@ -82,8 +82,12 @@ def real_model(config: dict[str, Any]) -> Any:
 def seen(config: dict[str, Any], path: str, model: Any, run: Callable[[Any], Any]) -> tuple[int, int]:
     """(weight products, activation products) that the part of the model under `path` runs."""
     part = model.get_submodule(path)
+    return seen_of(config, path, part, lambda: run(part))
+
+
+def seen_of(config: dict[str, Any], path: str, part: Any, run: Callable[[], Any]) -> tuple[int, int]:
     with torch.no_grad():
-        return operator_flops(describe(config), part, lambda: run(part), path)
+        return operator_flops(describe(config), part, run, path)
 
 
 def counted(config: dict[str, Any], text: Sequence[int] = (), **media: Any) -> tuple[int, int]:
@@ -269,6 +273,79 @@ def test_internvl_as_first_published_costs_what_its_transformers_form_does(layer
     for convention in ("standard", "exact"):
         counter, judged = FlopCounter(first, convention), FlopCounter(now, convention)
         assert counter([30], images=[16, 16]) == judged([30], images=[16, 16]) > judged([30])
+
+
+class Resampler(torch.nn.Module):
+    """As published beside MiniCPM-V 2.6, the sums with positions left out."""
+
+    def __init__(self, width: int, out: int, queries: int) -> None:
+        super().__init__()
+        self.query = torch.nn.Parameter(torch.zeros(queries, out))
+        self.kv_proj = torch.nn.Linear(width, out, bias=False)
+        self.attn = torch.nn.MultiheadAttention(out, out // 128)
+        self.ln_q, self.ln_kv, self.ln_post = (torch.nn.LayerNorm(out) for _ in range(3))
+        self.proj = torch.nn.Parameter(torch.zeros(out, out))
+
+    def forward(self, patches: Any) -> Any:
+        keys = self.ln_kv(self.kv_proj(patches)).permute(1, 0, 2)
+        queries = self.ln_q(self.query)[:, None].repeat(1, keys.shape[1], 1)
+        read = self.attn(queries, keys + 0, keys)[0].permute(1, 0, 2)
+        return self.ln_post(read) @ self.proj
+
+
+def test_resampler_of_minicpmv_runs_the_flops_that_we_count() -> None:
+    text = {"hidden_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = {"model_type": "minicpmv", "version": 2.6, "query_num": 5, "vision_config": VIT, **text}
+    real = Resampler(16, 256, 5)
+    ours = {name: shape for name, shape in describe(config).parameters() if name.startswith("resampler.")}
+    assert ours == {f"resampler.{name}": tuple(tensor.shape) for name, tensor in real.named_parameters()}
+    ran = seen_of(config, "resampler", real, lambda: real(torch.zeros(2, 24, 16)))
+    rows = FlopCounter(config, EAGER, "forward").breakdown([], images=[24, 24]).by_module()
+    assert sum(ran) == rows["resampler"]
+
+
+@pytest.mark.parametrize(("version", "named"), [(2.5, "2.5"), (None, "None"), ("4.0", "'4.0'")])
+def test_other_minicpmv_are_refused_by_their_version(version: Any, named: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"version: found {named}"):
+        describe({"model_type": "minicpmv", "version": version})
+
+
+PHI3_V = {
+    "model_type": "phi3_v",
+    "img_processor": {
+        "name": "clip_vision_model",
+        "model_name": "openai/clip-vit-large-patch14-336",
+        "image_dim_out": 1024,
+        "num_img_tokens": 144,
+    },
+    "embd_layer": {
+        "embedding_cls": "image",
+        "projection_cls": "mlp",
+        "use_hd_transform": True,
+        "with_learnable_separator": True,
+    },
+}
+
+
+@pytest.mark.parametrize(("rows", "columns", "tokens"), [(1, 1, 313), (2, 3, 1045)])
+def test_crops_of_phi3_v_cost_what_as_many_images_of_clip_do(rows: int, columns: int, tokens: int) -> None:
+    """Tokens are 144 a crop, one of which is the whole image, 12 ends of rows for each row of crops, and one."""
+    crops, images = rows * columns + 1, [(1, 24 * rows, 24 * columns)]
+    for convention in ("standard", EAGER):
+        judged = FlopCounter("llava-hf/llava-1.5-7b-hf", convention).breakdown([], images=[576] * crops).by_module()
+        modules = FlopCounter(PHI3_V, convention).breakdown([], images=images).by_module()
+        embedding = "model.vision_embed_tokens"
+        assert modules[f"{embedding}.img_processor"] == judged["model.vision_tower"] > 0
+    assert modules[f"{embedding}.img_projection"] == 6 * tokens * (4096 * 3072 + 3072 * 3072)
+
+
+def test_phi3_v_needs_the_grid_of_an_image_and_no_tower_for_text() -> None:
+    text = FlopCounter({"model_type": "phi3"})([100])
+    assert FlopCounter(PHI3_V)([100]) == FlopCounter({"model_type": "phi3_v"})([100]) == text
+    with pytest.raises(InvalidBatch, match="height, width"):
+        FlopCounter(PHI3_V)([100], images=[576])
+    with pytest.raises(InvalidConfig, match="use_hd_transform: found False"):
+        describe(PHI3_V | {"embd_layer": PHI3_V["embd_layer"] | {"use_hd_transform": False}})
 
 
 @pytest.mark.parametrize("side", [4, 8])
