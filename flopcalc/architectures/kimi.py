@@ -36,9 +36,12 @@ class LinearAttnConfig(Schema):
     short_conv_kernel_size: Size | None = None
     full_attn_layers: list[int] | None = None
     kda_layers: list[int] | None = None
+    use_full_rank_gate: bool = False
 
 
-class KimiLinearConfig(Latent):
+class KimiLayersConfig(Latent):
+    """Fields of the layers that Kimi-Linear and Kimi-K3 share."""
+
     vocab_size: Size = 163840
     hidden_size: Size = 2304
     intermediate_size: Size = 9216
@@ -56,6 +59,39 @@ class KimiLinearConfig(Latent):
     mlp_layer_types: list[str] | None = None
     linear_attn_config: LinearAttnConfig = legacy(LinearAttnConfig())
     first_k_dense_replace: Count = legacy(1)
+
+    def default_layer_types(self) -> list[str]:
+        """The pattern of a config that has none."""
+        return ["full_attention" if i and i % 4 == 0 else "linear_attention" for i in range(self.num_hidden_layers)]
+
+    def derive(self) -> None:
+        super().derive()
+        nested = self.linear_attn_config
+        self.linear_head_dim = nested.head_dim or self.linear_head_dim
+        self.linear_num_heads = nested.num_heads or self.linear_num_heads
+        self.linear_conv_kernel_dim = nested.short_conv_kernel_size or self.linear_conv_kernel_dim
+        if self.layer_types is None:
+            self.layer_types = self._listed_layer_types() or self.default_layer_types()
+        if self.mlp_layer_types is None:
+            self.mlp_layer_types = leading_dense(self.num_hidden_layers, self.first_k_dense_replace)
+        check_types("layer_types", self.layer_types, self.num_hidden_layers, ("full_attention", "linear_attention"))
+        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
+        check_top_k(self.num_experts_per_tok, self.num_local_experts)
+
+    def _listed_layer_types(self) -> list[str] | None:
+        layers = range(self.num_hidden_layers)
+        full, delta = self.linear_attn_config.full_attn_layers, self.linear_attn_config.kda_layers
+        if full is None or delta is None:
+            return None
+        if sorted(full + delta) != [i + 1 for i in layers]:
+            raise ValueError(
+                f"linear_attn_config: found full_attn_layers {full} and kda_layers {delta}, "
+                f"expected each of the layers 1 to {self.num_hidden_layers} in one of them"
+            )
+        return ["full_attention" if i + 1 in full else "linear_attention" for i in layers]
+
+
+class KimiLinearConfig(KimiLayersConfig):
     mla_use_output_gate: bool = legacy(False)
     routed_expert_hidden_size: Size | None = legacy()
     attn_res_block_size: Size | None = legacy()
@@ -64,30 +100,10 @@ class KimiLinearConfig(Latent):
         super().derive()
         for field in ("mla_use_output_gate", "routed_expert_hidden_size", "attn_res_block_size"):
             if found := getattr(self, field):
-                raise ValueError(f"{field}: found {found}, expected none: it is Kimi-K3's, whose layers are others")
-        nested = self.linear_attn_config
-        self.linear_head_dim = nested.head_dim or self.linear_head_dim
-        self.linear_num_heads = nested.num_heads or self.linear_num_heads
-        self.linear_conv_kernel_dim = nested.short_conv_kernel_size or self.linear_conv_kernel_dim
-        if self.layer_types is None:
-            self.layer_types = self._default_layer_types()
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = leading_dense(self.num_hidden_layers, self.first_k_dense_replace)
-        check_types("layer_types", self.layer_types, self.num_hidden_layers, ("full_attention", "linear_attention"))
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
-        check_top_k(self.num_experts_per_tok, self.num_local_experts)
-
-    def _default_layer_types(self) -> list[str]:
-        layers = range(self.num_hidden_layers)
-        full, delta = self.linear_attn_config.full_attn_layers, self.linear_attn_config.kda_layers
-        if full is None or delta is None:
-            return ["full_attention" if i and i % 4 == 0 else "linear_attention" for i in layers]
-        if sorted(full + delta) != [i + 1 for i in layers]:
-            raise ValueError(
-                f"linear_attn_config: found full_attn_layers {full} and kda_layers {delta}, "
-                f"expected each of the layers 1 to {self.num_hidden_layers} in one of them"
-            )
-        return ["full_attention" if i + 1 in full else "linear_attention" for i in layers]
+                raise ValueError(
+                    f"{field}: found {found}, expected none: it is Kimi-K3's, whose layers are others; "
+                    f"they are counted as the text_config of a kimi_k3"
+                )
 
 
 def delta_attention(c: Any, decay: Shape) -> Module:
