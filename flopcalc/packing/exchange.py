@@ -13,7 +13,7 @@ __all__ = ["exchange"]
 
 _COMPARED = 300_000  # pairs of documents looked at in a round, at most
 _POOLED = 32  # documents an owner of the smallest, and as many of all sizes, to choose from unless `thorough`
-_LEVEL = 5e-7  # so little above the mean, the rest is left unless `thorough`
+_LEVEL = 0.2  # of a document's share of all work: so little above the mean, the rest is left unless `thorough`
 _FEWEST, _MOST_PAIRS = 4, 50_000  # offers of an owner; pairs of owners: more would take too much memory
 
 
@@ -59,7 +59,7 @@ def exchange(
     # The last place is "nothing": an offer left empty, and what a document is swapped for that moves.
     work, tokens, cell = (np.append(values, 0) for values in (documents.work, documents.tokens, cell))
     moves = moves and cells_each == 1
-    level = load.mean() * (1 + _LEVEL)
+    level = load.mean() * (1 + _LEVEL / num)
     for turn in range(rounds):
         if not thorough and load.max() <= level:
             break
