@@ -184,6 +184,9 @@ class _Flow:
         self.fed_sources = fed_sources
         self.raw_inputs = raw_inputs
         self.found: dict[str, Gradient] = {}
+        self.left: dict[str, bool | None] = {}
+        """By token source, whether what came out of its last module carries a gradient: a projector behind a
+        tower reads that, not the text."""
 
     def of(self, tree: Node) -> dict[str, Gradient]:
         self.visit(tree, "", self.input_of("text"), "text")
@@ -205,9 +208,10 @@ class _Flow:
         return bool(fed) or learnt
 
     def children(self, module: Module, path: str, fed: bool | None, source: str) -> bool | None:
+        outside = source
         if module.stream is not None and module.stream.source != source:
             source = module.stream.source
-            fed = self.input_of(source)
+            fed = self.left.get(source) or self.input_of(source)
         carried, reads = fed, dict(module.reads)
         outputs: dict[str, bool | None] = {}
         for name, child in module.children:
@@ -226,7 +230,10 @@ class _Flow:
             else:
                 outputs[name] = self.visit(child, _join(path, name), into, source)
             carried = carried or outputs[name]
-        return carried if module.grad else False
+        carried = carried if module.grad else False
+        if source != outside:
+            self.left[source] = carried
+        return carried
 
     def attention(self, module: Module, path: str, fed: bool, outputs: Mapping[str, bool | None]) -> Gradient:
         """The operands of an attention core, by the names of the siblings that ran before it."""

@@ -4,14 +4,18 @@ our forward matmul FLOPs equal what the operator counter sees."""
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+import trained
 from test_towers import counted, seen
+from test_training import Prepared, everything, frozen, lora, only
 from transformers import AutoConfig, AutoModelForMultimodalLM
 
 from flopcalc import FlopCounter, InvalidBatch, InvalidConfig, describe
+from flopcalc.tree import MATMUL_KINDS
 from flopcalc.verify import EAGER, operator_flops
 
 
@@ -31,14 +35,14 @@ TEXT = {
     "vocab_size": 64,
     "pad_token_id": 0,
 }
-NOTE = {
+NOTE: dict[str, Any] = {
     "model_type": "dots3_note",
     "text_config": TEXT
     | {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_key_value_heads": 4},
     "vision_config": {
         "hidden_size": 16,
         "intermediate_size": 40,
-        "moe_intermediate_size": 12,
+        "moe_intermediate_size": 16,
         "num_hidden_layers": 3,
         "num_attention_heads": 2,
         "patch_size": 4,
@@ -223,3 +227,89 @@ def test_phi4_needs_the_height_of_an_image() -> None:
 def test_a_part_of_phi4_that_does_not_fit_is_named(part: str, fields: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidConfig, match=named):
         describe({**PHI, part: PHI[part] | fields})
+
+
+LLAVA = {
+    "model_type": "llava",
+    "text_config": {"model_type": "llama", **TEXT},
+    "vision_config": PHI["vision_config"] | {"model_type": "clip_vision_model"},
+    "vision_feature_layer": -1,
+    "image_token_index": IMAGE,
+}
+
+
+def llava_batch() -> tuple[list[int], dict[str, Any]]:
+    return [IMAGE] * SIDE**2, {"pixel_values": torch.zeros(1, 3, 4 * SIDE, 4 * SIDE)}
+
+
+def note_batch() -> tuple[list[int], dict[str, Any]]:
+    pixels = torch.zeros(24, 3 * 4 * 4)
+    audio = {
+        "input_features": torch.zeros(1, 13, 32, dtype=torch.bfloat16),
+        "chunk_sample_lengths": torch.tensor([5120]),
+    }
+    return [IMAGE] * 6 + [AUDIO] * 4, {"pixel_values": pixels, "image_grid_thw": torch.tensor([[1, 4, 6]]), **audio}
+
+
+CONVOLVED = trained.AUTOGRAD.changed(name="eager, with taps", weights=MATMUL_KINDS | {"conv"})
+"""Taps of convolutions are products to the counter too."""
+
+
+class Batch(NamedTuple):
+    """A model, what it is called with, and the same for us."""
+
+    config: dict[str, Any]
+    called: Callable[[], tuple[list[int], dict[str, Any]]]
+    media: dict[str, Any]
+    unseen: int = 0
+    """Products of the pooling head: the sum of a single row, which the counter does not see; it takes others for
+    those of activations."""
+    depthwise: int = 0
+    """What the counter adds to the weight gradients of depthwise convolutions, as if they mixed channels."""
+
+
+BATCHES = {
+    "llava": Batch(LLAVA, llava_batch, {"images": [(1, SIDE, SIDE)]}),
+    "dots3_note": Batch(
+        NOTE | {"image_token_id": IMAGE, "audio_token_id": AUDIO}, note_batch, {"images": [(1, 4, 6)], "audios": [32]}
+    ),
+    "phi4_multimodal, image": Batch(
+        PHI, lambda: look(1, 2), {"images": [(1, SIDE, 2 * SIDE)]}, unseen=2 * 3 * SIDE**2 * 16
+    ),
+    "phi4_multimodal, audio": Batch(
+        PHI | {"audio_config": PHI["audio_config"] | {"kernel_size": 1}},  # no padding
+        lambda: hear(40),
+        {"audios": [40]},
+        # 4 channels and 9 taps at 10 x 4 and 5 x 2 places, 16 channels and one tap at 5 in each of two layers
+        depthwise=2 * 4 * 9 * (10 * 4 + 5 * 2) * 3 + 2 * 2 * 16 * 5 * 15,
+    ),
+}
+WAYS: dict[str, Callable[[Any], Prepared]] = {
+    "everything": everything,
+    "towers frozen": frozen("*vision_tower", "*audio_tower", "*img_processor", "*encoder"),
+    "towers alone": only("*vision_tower", "*audio_tower", "*img_processor", "*audio_embed.encoder"),
+    "projectors alone": only("*projector", "*merger", "*adapter", "*img_projection_*", "*up_proj_for_speech"),
+    "language model frozen": frozen("*language_model", "model.layers", "model.norm", "lm_head"),
+    "LoRA on queries": lora(lambda names: names & {"q_proj", "qkv", "qkv_proj", "q_b_proj"}),
+}
+
+
+SLOW = "dots3_note"
+JUDGED = [(name, way) for name in BATCHES for way in WAYS if name != SLOW or way in ("everything", "projectors alone")]
+
+
+@pytest.mark.parametrize(("name", "way"), JUDGED)
+def test_passes_from_towers_through_projectors_are_those_of_autograd(name: str, way: str) -> None:
+    batch = BATCHES[name]
+    ids, inputs = batch.called()
+    real, training = WAYS[way](trained.build(batch.config))
+    found = trained.seen(real, False, input_ids=torch.tensor([[*ids, 5, 6, 7]]), **inputs)
+    kinds = FlopCounter(batch.config, CONVOLVED, training=training).by_kind([len(ids) + 3], **batch.media)
+    weights = sum(flops for kind, flops in kinds.items() if kind in CONVOLVED.weights)
+    mixers = sum(kinds.values()) - weights
+    if any(parameter.requires_grad for name, parameter in real.named_parameters() if ".embed.conv." in name):
+        weights += batch.depthwise
+    if batch.unseen:
+        assert weights + mixers - batch.unseen == found.weights + found.mixers
+    else:
+        assert (weights, mixers) == found

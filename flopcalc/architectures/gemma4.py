@@ -270,7 +270,7 @@ def vision_tower(c: Gemma4VisionConfig) -> Module:
         patch_embedder=Module(
             position_embedding_table=Weight((2, c.position_embedding_size, hidden), "lookup"),
             input_proj=Linear(3 * c.patch_size**2, hidden, kind="patch_embedding"),
-        ),
+        ).reading("input_proj"),
         encoder=Module(layers=Layers([sandwich_layer(hidden, self_attn, gated)] * c.num_hidden_layers)),
     ).on(PATCHES)
 

@@ -94,7 +94,7 @@ def tower(c: InternVLVisionConfig, read: int) -> Module:
             mask_token=Weight((1, 1, width)) if c.use_mask_token else None,
             position_embeddings=positions,
             patch_embeddings=Module(projection=alone(patch, PATCHES)),
-        ),
+        ).reading("patch_embeddings"),
         encoder=Module(layer=encoder_layers(layer, c.num_hidden_layers, read)),
         layernorm=None if c.use_mean_pooling else LayerNorm(width),
     ).on(PATCHES_AND_CLASS)
