@@ -11,7 +11,7 @@ class FlopcalcError(Exception):
 
 
 class UnsupportedModel(FlopcalcError):
-    """The config's `model_type` has no estimator."""
+    """The config's `model_type` has no estimator, or its work does not follow from lengths."""
 
 
 class InvalidConfig(FlopcalcError):

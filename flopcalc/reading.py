@@ -6,6 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 from flopcalc.conventions import Convention
+from flopcalc.errors import UnsupportedModel
 from flopcalc.spans import (
     Bidirectional,
     BidirectionalWindow,
@@ -13,6 +14,7 @@ from flopcalc.spans import (
     Compressed,
     Full,
     GridWindow,
+    OwnPatch,
     Rule,
     Span,
     TopK,
@@ -55,8 +57,10 @@ def counted_params(visit: Visit, tensor: Tensor, convention: Convention) -> int:
 
 
 def counted_stream(visit: Visit, convention: Convention) -> Stream | None:
-    """The tokens that meet a leaf; None where it does not count."""
+    """The tokens that meet a leaf; None where it does not count. Raises UnsupportedModel where no one knows."""
     stream = visit.stream
+    if stream.unknown is not None:
+        raise UnsupportedModel(f"{visit.path}: {stream.unknown}")
     if stream.source == "text":
         return None if convention.mtp == "none" and _in_mtp(visit) else stream
     if stream == NEVER:
@@ -91,7 +95,7 @@ def read_pairs(span: Span, convention: Convention, *, indexer: bool = False) -> 
         pairs = convention.indexer_pairs
     if pairs == "none":
         return Pairs(span, "dense", 0)
-    if isinstance(span, (Bidirectional, BidirectionalWindow, GridWindow)):  # no causal half to leave out
+    if isinstance(span, (Bidirectional, BidirectionalWindow, GridWindow, OwnPatch)):  # no causal half to leave out
         ignored = isinstance(span, BidirectionalWindow) and convention.window == "ignore"
         return Pairs(Bidirectional() if ignored else span, _rule(pairs), 1)
     limit: str = "follow" if indexer else _limit(span, convention)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from flopcalc.errors import InvalidBatch
 
@@ -36,7 +36,7 @@ Minimum = Callable[[Any, Any], Any]
 
 __all__ = [
     "Bidirectional", "BidirectionalChunk", "BidirectionalWindow", "BlockSparse", "Blocks", "Chunk", "Compressed",
-    "Full", "GridWindow", "Hashes", "Lagged", "LocalBlocks", "NearChunks", "Probe", "Rule", "Span", "Sum",
+    "Full", "GridWindow", "Hashes", "Lagged", "LocalBlocks", "NearChunks", "OwnPatch", "Probe", "Rule", "Span", "Sum",
     "TopK", "Video", "Window",
 ]  # fmt: skip
 
@@ -303,6 +303,26 @@ class Chunk(Span):
         blocks, rest = n // self.size, n % self.size
         squares = blocks * self.size**2 + rest * rest
         return squares if rule == "dense" else (squares + n) // 2
+
+
+class Tokens(Protocol):
+    """What a token stream says of the vectors that it makes of n tokens (`tree.Stream`)."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def tokens(self, n: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPatch(Span):
+    """Every token meets the vectors of the one patch that it is part of, which it reads or which read it:
+    n*rows under each rule; masked all vectors."""
+
+    patches: Tokens
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        return n * (self.patches.tokens(n) if rule == "masked" else self.patches.rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,13 +79,15 @@ class Stream:
     a frame), `audio` (frames), or `none`, whose subtrees never run.
 
     Args:
-        every: how many tokens of the source make one.
-        extra: tokens beside those, such as a class token.
+        every: how many tokens of the source make one; make `per` of them.
+        extra: tokens beside those, such as a class token; none where the source has none.
         pad: zeros after the source's tokens; `every - 1` of them round up.
         chunk: the source is cut into chunks of so many tokens, each counted by itself.
         rows: vectors of each token: the frequencies of a spectrogram that are not yet one vector.
         pooled: whether the frames of a video become one.
         row: how many patches high a row of tokens is, where each row ends in one token more.
+        unknown: why their number does not follow from the source's, where it does not; what works on such
+            tokens has parameters, and no count.
 
     >>> Stream("audio", every=2, pad=1).tokens(5), Stream("image", every=4, extra=1).tokens(16)
     (3, 5)
@@ -99,15 +101,17 @@ class Stream:
     rows: int = 1
     pooled: bool = False
     row: int | None = None
+    per: int = 1
+    unknown: str | None = None
 
     def tokens(self, n: Any) -> Any:
         """Tokens of a document (or image frame, or audio) of n source tokens; an int or an array."""
         if self.chunk is None:
-            made = (n + self.pad) // self.every
+            made = (n * self.per + self.pad) // self.every
         else:
             whole = (self.chunk + self.pad) // self.every
             made = n // self.chunk * whole + (n % self.chunk + self.pad) // self.every
-        return made * self.rows + self.extra
+        return made * self.rows + self.extra * (n > 0)
 
 
 TEXT = Stream()
