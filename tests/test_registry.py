@@ -60,6 +60,8 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "registry").mkdir()
     for model_type in ("qwen3_moe", "qwen3"):
         shutil.copytree(REGISTRY / model_type, tmp_path / "registry" / model_type)
+    for file in REGISTRY.glob("*.json"):
+        shutil.copy(file, tmp_path / "registry")
     monkeypatch.setattr(facts, "folder", lambda name: tmp_path / name)
     monkeypatch.setattr(facts, "is_checkout", lambda: True)
     facts.bundled_configs.cache_clear()
