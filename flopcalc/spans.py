@@ -35,9 +35,9 @@ Rule = Literal["dense", "exact", "masked", "unbounded", "continuous", "beyond"]
 Minimum = Callable[[Any, Any], Any]
 
 __all__ = [
-    "Bidirectional", "BidirectionalChunk", "BidirectionalWindow", "BlockSparse", "Blocks", "Chunk", "Compressed",
-    "Full", "GridWindow", "Hashes", "Lagged", "LocalBlocks", "NearChunks", "OwnPatch", "Probe", "Rule", "Span", "Sum",
-    "TopK", "Video", "Window",
+    "Bidirectional", "BidirectionalChunk", "BidirectionalWindow", "BlockContext", "BlockPositions", "BlockSparse",
+    "Blocks", "Chunk", "Compressed", "Full", "GridWindow", "Hashes", "Lagged", "LocalBlocks", "NearChunks",
+    "OwnPatch", "Pooled", "Probe", "Rule", "Span", "Sum", "TopK", "Video", "Window",
 ]  # fmt: skip
 
 
@@ -91,6 +91,54 @@ class BidirectionalChunk(Bidirectional):
 
     def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
         return n // self.size * self.size**2 + (n % self.size) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class BlockContext(Bidirectional):
+    """Every token reads those up to `left` before and up to `right` after itself, and itself.
+
+    dense n*min(n, left + 1 + right); exact the causal windows to either side, less the token itself;
+    masked: each block of `size` tokens, the last one filled up, meets whatever one of its tokens reads.
+    """
+
+    size: int
+    left: int
+    right: int
+
+    @property
+    def reach(self) -> int:
+        """Tokens that one reads at most."""
+        return self.left + 1 + self.right
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        if rule == "masked":
+            return self._filled(n) * (self.left + self.size + self.right)
+        if rule == "exact":
+            before, behind = (Window(reach + 1).pairs(n, rule, minimum) for reach in (self.left, self.right))
+            return before + behind - n
+        return n * minimum(n, self.reach)
+
+    def _filled(self, n: Any) -> Any:
+        return -(-n // self.size) * self.size
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPositions(BlockContext):
+    """Where each token stands to those of its BlockContext, one vector for each distance; as many pairs,
+    but masked: every query of a filled block meets all distances."""
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        return self._filled(n) * self.reach if rule == "masked" else BlockContext.pairs(self, n, rule, minimum)
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled(Bidirectional):
+    """Every token reads one key for each `rate` of them: n*(n//rate) under each rule."""
+
+    rate: int
+
+    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
+        return n * (n // self.rate)
 
 
 @dataclass(frozen=True, slots=True)

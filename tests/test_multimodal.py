@@ -15,6 +15,7 @@ from test_training import Prepared, everything, frozen, lora, only
 from transformers import AutoConfig, AutoModelForMultimodalLM
 
 from flopcalc import FlopCounter, InvalidBatch, InvalidConfig, describe
+from flopcalc.spans import BlockContext, BlockPositions
 from flopcalc.tree import MATMUL_KINDS
 from flopcalc.verify import EAGER, operator_flops
 
@@ -313,3 +314,15 @@ def test_passes_from_towers_through_projectors_are_those_of_autograd(name: str, 
         assert weights + mixers - batch.unseen == found.weights + found.mixers
     else:
         assert (weights, mixers) == found
+
+
+@pytest.mark.parametrize("n", [1, 4, 12, 13, 30])
+@pytest.mark.parametrize(("left", "right"), [(12, 0), (3, 2), (0, 0)])
+def test_pairs_of_a_block_with_its_context(n: int, left: int, right: int) -> None:
+    context, positions = BlockContext(12, left, right), BlockPositions(12, left, right)
+    read = sum(max(0, i - left) <= j <= i + right for i in range(n) for j in range(n))
+    assert context.pairs(n, "exact") == positions.pairs(n, "exact") == read
+    assert context.pairs(n, "dense") == n * min(n, left + 1 + right)
+    blocks = (n + 11) // 12
+    assert context.pairs(n, "masked") == blocks * 12 * (left + 12 + right)
+    assert positions.pairs(n, "masked") == blocks * 12 * (left + 1 + right)
