@@ -184,6 +184,8 @@ class _Flow:
         self.fed_sources = fed_sources
         self.raw_inputs = raw_inputs
         self.found: dict[str, Gradient] = {}
+        self.scopes: list[dict[str, bool | None]] = []
+        """Of the modules that a child is in, whether the output of each child so far carries a gradient."""
         self.left: dict[str, bool | None] = {}
         """By token source, whether what came out of its last module carries a gradient: a projector behind a
         tower reads that, not the text."""
@@ -214,11 +216,12 @@ class _Flow:
             fed = self.left.get(source) or self.input_of(source)
         carried, reads = fed, dict(module.reads)
         outputs: dict[str, bool | None] = {}
+        self.scopes.append(outputs)
         for name, child in module.children:
             into = carried
             if name in reads:
                 origin = reads[name]
-                into = fed if origin is None else outputs.get(origin, fed)
+                into = fed if origin is None else self.output(origin, fed)
             if isinstance(child, StreamMix):
                 self.found[_join(path, name)] = Gradient(
                     bool(carried), operands=(bool(carried), bool(fed), False, False)
@@ -230,19 +233,27 @@ class _Flow:
             else:
                 outputs[name] = self.visit(child, _join(path, name), into, source)
             carried = carried or outputs[name]
+        self.scopes.pop()
         carried = carried if module.grad else False
         if source != outside:
             self.left[source] = carried
         return carried
 
+    def output(self, name: str, fed: bool | None) -> bool | None:
+        """Whether what came out of a child of that name, of the nearest module that has one, carries a gradient."""
+        return next((outputs[name] for outputs in reversed(self.scopes) if name in outputs), fed)
+
     def attention(self, module: Module, path: str, fed: bool, outputs: Mapping[str, bool | None]) -> Gradient:
         """The operands of an attention core, by the names of the siblings that ran before it."""
-        needs = set("qkvs" if fed else "")
+        needs, told = set(), set()
         for name, child in module.children:
             if isinstance(child, Weight):  # a sink or a position bias of the scores
                 needs |= {"s"} if outputs.get(name) and self.found[_join(path, name)].trained else set()
-            elif outputs.get(name):
-                needs |= _operands(name)
+            elif name in outputs:
+                told |= _operands(name)
+                needs |= (_operands(name) or set("qkv")) if outputs[name] else set()
+        if fed:  # of operands that no child is known to make
+            needs |= set("qkvs") - told
         query, key, value = ("q" in needs, "k" in needs, "v" in needs)
         return Gradient(bool(needs), frozenset(), (query, key, value, query or key or "s" in needs))
 
@@ -252,6 +263,6 @@ _OPERANDS = {"query": "q", "key": "k", "value": "v", "compressor": "kv", "sink":
 
 def _operands(name: str) -> set[str]:
     """The operands of attention that a module of this name leads to: q_proj, k_norm, kv_b_proj,
-    query_key_value, Wq, the scores for sink_proj; all three for a name that says nothing (c_attn)."""
+    query_key_value, Wq, the scores for sink_proj; none where it says nothing, as c_attn."""
     words = (_OPERANDS.get(word, word.removeprefix("w")) for word in name.lower().split("_"))
-    return {letter for word in words if set(word) <= set("qkvs") for letter in word} or set("qkv")
+    return {letter for word in words if set(word) <= set("qkvs") for letter in word}

@@ -404,7 +404,8 @@ class Module(Node):
     def reading(self, *names: str, **sources: str) -> Module:
         """Say what feeds some children: `names` read the module's own input alone (query, key and
         value; gate and up), a keyword names the one earlier child that a child reads
-        (`q_norm="q_proj"`). One that this module lacks lets the own input through."""
+        (`q_norm="q_proj"`), or else one of the modules around. One that all lack lets the own input
+        through."""
         reads: dict[str, str | None] = {**dict(self.reads), **dict.fromkeys(names), **sources}
         return self._copy(reads=tuple(reads.items()))
 

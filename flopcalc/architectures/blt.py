@@ -55,7 +55,7 @@ class BltLocalEncoderConfig(BltPart):
 
 class BltLocalDecoderConfig(BltPart):
     intermediate_size: Size | None = 2816
-    num_hidden_layers: Count = 9
+    num_hidden_layers: Size = 9
     cross_attn_all_layers: bool | None = True
     cross_attn_k: Size = 2
     hidden_size_global: Size = 2048
@@ -127,8 +127,9 @@ def layer(c: BltPart, span: Span) -> Module:
     return decoder_layer(c.hidden_size, self_attn=attention(c, span), mlp=mlp(c.hidden_size, c.intermediate_size or 0))
 
 
-def cross_attention(c: BltPart, queries: Stream, keys: Stream, patches: Stream) -> Module:
-    """Attention between bytes and the vectors of their own patch; either may be the queries."""
+def cross_attention(c: BltPart, queries: Stream, keys: Stream, patches: Stream, **sources: str) -> Module:
+    """Attention between bytes and the vectors of their own patch; either may be the queries. The `sources` are
+    those of norms that do not read the module's own input."""
     hidden, heads, dim = c.hidden_size, c.num_attention_heads, c.head_dim
     kv_width = (c.num_key_value_heads or heads) * dim
     return Module(
@@ -139,38 +140,39 @@ def cross_attention(c: BltPart, queries: Stream, keys: Stream, patches: Stream) 
         v_proj=alone(Linear(hidden, kv_width), keys),
         core=Attention(heads, dim, dim, OwnPatch(patches)),
         o_proj=alone(Linear(heads * dim, hidden), queries),
-    ).reading("q_norm", "k_norm", q_proj="q_norm", k_proj="k_norm", v_proj="k_norm")
+    ).reading("q_norm", "k_norm", **{"q_proj": "q_norm", "k_proj": "k_norm", "v_proj": "k_norm", **sources})
 
 
-def local_encoder(c: BltLocalEncoderConfig, vocab: int, span: Span, patches: Stream, vectors: Stream) -> Module:
-    """Each patch is the largest of its bytes' numbers, becomes `vectors` and reads its bytes. With cross-attention
-    in all layers, what all but the last find is thrown away."""
-    last = c.num_hidden_layers - 1
-    children: dict[str, Node] = {"embed_tokens": Embedding(vocab, c.hidden_size)}
-    once = alone(Linear(c.hidden_size, c.hidden_size * c.cross_attn_k), patches)
-    again = once.sharing("model.local_encoder.patch_embedding_projection")
+def local_encoder(
+    c: BltLocalEncoderConfig, vocab: int, span: Span, patches: Stream, vectors: Stream
+) -> dict[str, Node]:
+    """What bytes pass, and what makes patches of them: each begins as the largest of its bytes' numbers, becomes
+    `vectors` and reads its bytes. With cross-attention in all layers, what all but the last find is thrown away."""
+    name, last = "local_encoder.patch_embedding_projection", c.num_hidden_layers - 1
+    projection = alone(Linear(c.hidden_size, c.hidden_size * c.cross_attn_k), patches)
+    again, reads = projection.sharing(f"model.{name}"), cross_attention(c, vectors, TEXT, vectors, q_norm=name)
+    passed: dict[str, Node] = {"embed_tokens": Embedding(vocab, c.hidden_size)}
     for i in range(c.num_hidden_layers):
-        children[f"layers.{i}"] = layer(c, span)
-        if i == last or c.cross_attn_all_layers:
-            name = "patch_embedding_projection"
-            reads = {f"{name}_{i}": again} if name in children else {name: once}
-            reads[f"cross_attn_layers.{i if c.cross_attn_all_layers else 0}"] = cross_attention(
-                c, vectors, TEXT, vectors
-            )
-            children |= {name: part if i == last else part.without_grad() for name, part in reads.items()}
-    return Module(**children)
+        passed[f"layers.{i}"] = layer(c, span)
+        if c.cross_attn_all_layers and i < last:
+            passed[f"patch_embedding_projection_{i}"] = again.without_grad()
+            passed[f"cross_attn_layers.{i}"] = reads.without_grad()
+    index = last if c.cross_attn_all_layers else 0
+    return {"local_encoder": Module(**passed), name: projection, f"local_encoder.cross_attn_layers.{index}": reads}
 
 
 def local_decoder(c: BltLocalDecoderConfig, span: Span, patches: Stream, vectors: Stream) -> Module:
-    projection = Linear(c.hidden_size_global, c.hidden_size * c.cross_attn_k)
-    children: dict[str, Node] = {"patch_embedding_projection": alone(projection, patches)}
+    """What comes out of the encoder reads its patch before each layer, or before the first."""
+    name = "patch_embedding_projection"
+    reads = cross_attention(c, TEXT, vectors, vectors, k_norm=name)
+    children: dict[str, Node] = {name: alone(Linear(c.hidden_size_global, c.hidden_size * c.cross_attn_k), patches)}
     for i in range(c.num_hidden_layers):
         if i == 0 or c.cross_attn_all_layers:
-            children[f"cross_attn_layers.{i}"] = cross_attention(c, TEXT, vectors, vectors)
+            children[f"cross_attn_layers.{i}"] = reads
         children[f"layers.{i}"] = layer(c, span)
-    if not c.num_hidden_layers and not c.cross_attn_all_layers:
-        children["cross_attn_layers.0"] = cross_attention(c, TEXT, vectors, vectors).never_run()
-    return Module(**children, norm=Norm(c.hidden_size, "final_norm"))
+    return Module(**children, norm=Norm(c.hidden_size, "final_norm")).reading(
+        **{"cross_attn_layers.0": "local_encoder"}
+    )
 
 
 def patcher(c: BltPatcherConfig) -> Module:
@@ -192,18 +194,19 @@ def blt(c: BltConfig) -> Module:
     tables = c.encoder_hash_byte_group_nb_functions * len(c.encoder_hash_byte_group_size or [])
     foresight = patcher(c.patcher_config) if c.patches_itself else patcher(c.patcher_config).never_run()
     vocab = c.vocab_size if c.tie_word_embeddings else encoder.vocab_size
+    encoder_parts = local_encoder(encoder, vocab, span, patches, vectors)
     model = Module(
         patcher=foresight if c.patch_in_forward else None,
         encoder_hash_tok_embedding=Embedding(
             c.encoder_hash_byte_group_vocab * tables, encoder.hidden_size, kind="lookup"
         ),
-        local_encoder=local_encoder(encoder, vocab, span, patches, vectors),
+        **encoder_parts,
         global_transformer=Module(
             token_embedding_projection=Linear(entered, latent.hidden_size) if entered != latent.hidden_size else None,
             layers=Layers([layer(latent, Full())] * latent.num_hidden_layers),
         ).on(patches),
         local_decoder=local_decoder(decoder, span, patches, vectors),
-    )
+    ).reading(**{list(encoder_parts)[-1]: "local_encoder"})
     tied_to = "model.local_encoder.embed_tokens.weight" if c.tie_word_embeddings else None
     head = Linear(decoder.hidden_size, c.vocab_size, kind="head", tied_to=tied_to)
     return Module(model=model, lm_head=head)

@@ -124,7 +124,9 @@ def self_attention(c: Inkling2TextConfig, kind: str) -> Module:
         core=Attention(heads, dim, dim, span),
         **gate,
         o_proj=Module(linear=Linear(heads * dim, hidden)),
-    ).reading("q_proj", "k_proj", "v_proj", "relative_position_bias", "sink_proj", *gate)
+    ).reading(
+        "q_proj", "relative_position_bias", "sink_proj", *gate, k_proj="k_input_layernorm", v_proj="v_input_layernorm"
+    )
 
 
 def message_gate(c: Inkling2LoopTextConfig) -> Module:
@@ -162,6 +164,7 @@ def decoder_layer(c: Inkling2TextConfig, at: Place) -> Module:
     ).reading(
         **dict.fromkeys(gates, "attention_input"),
         **({f"{name}_input_layernorm": source for name, source in sources.items()} if full else {}),
+        self_attn="q_input_layernorm" if full else "input_layernorm",
     )
 
 
