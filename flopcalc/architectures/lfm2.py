@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from flopcalc.architectures.blocks import (
     Decoder,
     TypedDecoder,
@@ -46,7 +48,7 @@ class Lfm2Config(ConvDecoder):
     hidden_size: Size = 2560
     intermediate_size: Size = 12288
     block_multiple_of: Size = 256
-    block_ffn_dim_multiplier: float | int | None = 1.0
+    block_ffn_dim_multiplier: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)
     block_auto_adjust_ff_dim: bool = True
     full_attn_idxs: list[int] | None = None
     block_ff_dim: Size | None = legacy()
