@@ -38,7 +38,7 @@ def real_models() -> dict[str, dict[str, Any]]:
 
     `published_as`: types whose files use another type's fields and code; `build_with`: the smallest
     change that makes a default config buildable; `not_run`: why a forward pass cannot run on meta
-    (`file_not_run`: that of one bundled file);
+    (`file_not_run`: that of one bundled file); `needs`: the package that transformers builds a type with;
     `no_real_model`: what the structure of a type that transformers does not know follows.
     """
     known: dict[str, dict[str, Any]] = json.loads((folder("registry") / "real_models.json").read_text("utf-8"))

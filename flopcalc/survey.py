@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any, NamedTuple, get_args
 
 from flopcalc import facts
@@ -45,7 +46,12 @@ def not_run() -> Mapping[str, str]:
 
 def no_real_model() -> Mapping[str, str]:
     """Types that transformers cannot build, and what their structure follows instead."""
-    return facts.real_models()["no_real_model"]
+    known = facts.real_models()
+    lacking = {type_: package for type_, package in known["needs"].items() if find_spec(package) is None}
+    return known["no_real_model"] | {
+        model_type: f"transformers builds it with {package}, which is not installed"
+        for model_type, package in lacking.items()
+    }
 
 
 def causal_types() -> tuple[str, ...]:

@@ -221,7 +221,7 @@ class _Flow:
             into = carried
             if name in reads:
                 origin = reads[name]
-                into = fed if origin is None else self.output(origin, fed)
+                into = fed if origin is None else self.output(origin, fed) if origin else None
             if isinstance(child, StreamMix):
                 self.found[_join(path, name)] = Gradient(
                     bool(carried), operands=(bool(carried), bool(fed), False, False)
@@ -258,7 +258,16 @@ class _Flow:
         return Gradient(bool(needs), frozenset(), (query, key, value, query or key or "s" in needs))
 
 
-_OPERANDS = {"query": "q", "key": "k", "value": "v", "compressor": "kv", "sink": "s", "bias": "s"}
+_OPERANDS = {
+    "query": "q",
+    "key": "k",
+    "value": "v",
+    "compressor": "kv",
+    "pos": "k",
+    "position": "s",
+    "sink": "s",
+    "bias": "s",
+}
 
 
 def _operands(name: str) -> set[str]:

@@ -405,7 +405,7 @@ class Module(Node):
         """Say what feeds some children: `names` read the module's own input alone (query, key and
         value; gate and up), a keyword names the one earlier child that a child reads
         (`q_norm="q_proj"`), or else one of the modules around. One that all lack lets the own input
-        through."""
+        through; an empty name says that a child reads constants, such as the angles of positions."""
         reads: dict[str, str | None] = {**dict(self.reads), **dict.fromkeys(names), **sources}
         return self._copy(reads=tuple(reads.items()))
 

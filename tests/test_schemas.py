@@ -24,6 +24,11 @@ LEFT_TO_THE_MODEL = {
 """Fields that a config class may lack or leave None, and what the modelling code then takes."""
 
 
+def plain(value: Any) -> Any:
+    """Tuples as lists, at any depth."""
+    return [plain(item) for item in value] if isinstance(value, tuple) else value
+
+
 def differences(ours: Schema, theirs: Any, path: str = "") -> Iterator[str]:
     """One line for each field of the schema that is not the attribute of the transformers config."""
     for name, field in type(ours).model_fields.items():
@@ -41,7 +46,7 @@ def differences(ours: Schema, theirs: Any, path: str = "") -> Iterator[str]:
         elif name not in vars(theirs) and not hasattr(theirs, name):  # some raise for what layers may override
             yield f"{path}{name}: ours {mine!r}, transformers has no such attribute"
             continue
-        if mine != (list(real) if isinstance(real, tuple) else real):
+        if mine != plain(real):
             yield f"{path}{name}: ours {mine!r}, transformers {real!r}"
 
 

@@ -1,14 +1,20 @@
 """Gemma 3n: four residual streams of which one passes through a layer and corrects the others (AltUp), a
 low-rank residual beside attention, an embedding of its own for every layer, and keys and values that later
-layers reuse."""
+layers reuse. The whole model sees through MobileNet-V5 and hears through a conformer."""
 
 from __future__ import annotations
 
-from flopcalc.architectures.blocks import each, lm_head, mlp
+from typing import Any
+
+from pydantic import Field
+
+from flopcalc.architectures.blocks import Multimodal, each, lm_head, mlp
 from flopcalc.architectures.gemma2 import Gemma, sandwich_layer
+from flopcalc.architectures.gemma3n_audio import Gemma3nAudioConfig, audio_tower
 from flopcalc.architectures.gemma4 import Layer, reusing_attention
+from flopcalc.architectures.mobilenetv5 import SOFT_TOKENS, mobilenetv5_300m_enc
 from flopcalc.architectures.towers import alone
-from flopcalc.config import Count, Repeats, Size, legacy
+from flopcalc.config import Count, Repeats, Schema, Size, legacy
 from flopcalc.estimators import register
 from flopcalc.tree import Embedding, Layers, Linear, Module, Norm, Stream, StreamMix, Weight
 
@@ -105,3 +111,57 @@ def body(c: Gemma3nTextConfig) -> Module:
 def gemma3n_text(c: Gemma3nTextConfig) -> Module:
     tied_to = "model.embed_tokens.weight" if c.tie_word_embeddings else None
     return Module(model=body(c), lm_head=lm_head(c, tied_to))
+
+
+class Gemma3nVisionConfig(Schema):
+    architecture: str = "mobilenetv5_300m_enc"
+    model_args: dict[str, Any] | None = None
+    hidden_size: Size = 2048
+    vocab_size: Size = 128
+
+    def derive(self) -> None:
+        known, alone = mobilenetv5_300m_enc.__name__, "Without images, count the text_config by itself"
+        if self.architecture != known:
+            raise ValueError(
+                f"architecture: found {self.architecture!r}, expected {known!r}: no config says how other towers of "
+                f"timm are built. {alone}"
+            )
+        if self.model_args:
+            raise ValueError(
+                f"model_args: found {self.model_args!r}, expected none: they would change timm's {known}. {alone}"
+            )
+
+
+class Gemma3nConfig(Multimodal):
+    tie_word_embeddings: bool | None = True
+    text_config: Gemma3nTextConfig = Field(default_factory=Gemma3nTextConfig)
+    vision_config: Gemma3nVisionConfig = Field(default_factory=Gemma3nVisionConfig)
+    audio_config: Gemma3nAudioConfig = Field(default_factory=Gemma3nAudioConfig)
+
+
+def embedder(name: str, vocab_size: int, width: int, out: int, soft: Stream) -> Module:
+    """The projection of what a tower makes. All tokens of the text pass through it as well, as if each were one
+    that stands for an image or an audio; those that are then take the place of their embeddings."""
+    projection = Linear(width, out)
+    again = Module(**{"": projection}).sharing(f"model.{name}.embedding_projection")
+    return Module(
+        embedding=Embedding(vocab_size, width, kind="lookup"),
+        hard_embedding_norm=Norm(width),
+        embedding_projection=projection,
+        **{"": Module(soft_embedding_norm=Norm(width), embedding_projection_of_soft_tokens=again).on(soft)},
+    )
+
+
+@register("gemma3n", Gemma3nConfig)
+def gemma3n(c: Gemma3nConfig) -> Module:
+    """Images are in patches of 16 x 16 pixels (see `mobilenetv5.py`), audios in frames."""
+    vision, audio, out = c.vision_config, c.audio_config, c.text_config.hidden_size
+    model = Module(
+        vision_tower=Module(timm_model=mobilenetv5_300m_enc()),
+        audio_tower=audio_tower(audio),
+        embed_vision=embedder("embed_vision", vision.vocab_size, vision.hidden_size, out, SOFT_TOKENS),
+        embed_audio=embedder("embed_audio", audio.vocab_size, audio.hidden_size, out, audio.soft_tokens),
+        language_model=body(c.text_config),
+    ).reading("audio_tower", "embed_vision", "embed_audio")
+    tied_to = "model.language_model.embed_tokens.weight" if c.tie_word_embeddings else None
+    return Module(model=model, lm_head=lm_head(c.text_config, tied_to))
