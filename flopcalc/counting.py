@@ -142,7 +142,7 @@ def _mixer_terms(visit: Visit, convention: Convention, phase: Phase, gradient: G
             query, key, value, weights = (backward and operand for operand in gradient.operands)
             scores = 1 + query + key  # each operand's gradient is one more product of the same size
             values = 1 + weights + value
-            softmax = convention.softmax * (1 + 2 * weights)
+            softmax = convention.softmax * (1 + 2 * weights) if v_dim else 0  # none of scores that others add
             yield from pair_terms("attention", heads * (2 * qk_dim * scores + 2 * v_dim * values + softmax), span)
         case IndexScores(heads, dim, span) if convention.indexer_scores != "none":
             dim += convention.indexer_head_sum

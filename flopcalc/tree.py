@@ -287,8 +287,9 @@ class Mixer(Node):
 
 @dataclass(frozen=True, slots=True)
 class Attention(Mixer):
-    """Query-key and weight-value products of `heads` query heads over a span. Latent attention also
-    has the (qk_dim, v_dim) of its other form, which absorbs kv_b_proj into the queries."""
+    """Query-key and weight-value products of `heads` query heads over a span; a v_dim of 0 for scores that
+    are added to those of another core. Latent attention also has the (qk_dim, v_dim) of its other form,
+    which absorbs kv_b_proj into the queries."""
 
     heads: int
     qk_dim: int

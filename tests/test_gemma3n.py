@@ -127,6 +127,15 @@ def test_blocks_of_an_audio_read_what_is_near() -> None:
     assert dense["attention"] == 2 * 2 * (4 * 8 + 2 * 8) * 40 * 13
 
 
+def test_two_scores_of_a_pair_share_one_softmax() -> None:
+    """30 tokens, of which the eager form multiplies blocks of 12: 3 * 12 * 24 pairs in two layers of two heads."""
+    plain, softmax = (
+        FlopCounter(SMALL, EAGER.changed(name="softmax", softmax=factor), "forward")([], audios=[120])
+        for factor in (0, 3)
+    )
+    assert softmax - plain == 2 * 2 * 3 * 3 * 12 * 24
+
+
 @pytest.mark.usefixtures("without_vision")
 @pytest.mark.parametrize(
     ("way", "padding", "taps"),
