@@ -290,7 +290,7 @@ def test_lora_and_frozen_parts_from_the_shell(run_json: Any, tmp_path: Path) -> 
     words = ("estimate", str(config), "--seq-len", "100")
     expected = flopcalc.estimate_flops(
         TINY, [100], training=flopcalc.Training(lora={"r": 4, "target_modules": ["q_proj", "o_proj"]})
-    )  # noqa: E501
+    )
     assert run_json(*words, "--lora", str(adapter))["rows"][0]["flops"] == expected
     assert run_json(*words, "--lora", str(tmp_path))["rows"][0]["flops"] == expected
     frozen = flopcalc.estimate_flops(TINY, [100], training=flopcalc.Training(frozen=("model.layers.0", "*.mlp")))
@@ -312,6 +312,7 @@ def test_a_file_that_is_no_lora_is_named(run: Any, tmp_path: Path, content: str)
 
 def test_images_are_counted_in_every_row(run_json: Any) -> None:
     model = "Qwen/Qwen2.5-VL-3B-Instruct"
-    answer = run_json("estimate", model, "--seq-len", "600", "--seq-len", "700", "--image", "1,32,32", "--image", "1,8,16")
+    words = ("--seq-len", "600", "--seq-len", "700", "--image", "1,32,32", "--image", "1,8,16")
+    answer = run_json("estimate", model, *words)
     expected = [flopcalc.estimate_flops(model, [n], images=[(1, 32, 32), (1, 8, 16)]) for n in (600, 700)]
     assert [row["flops"] for row in answer["rows"]] == expected
