@@ -129,43 +129,45 @@ def self_attention(c: Inkling2TextConfig, kind: str) -> Module:
     )
 
 
-def message_gate(c: Inkling2LoopTextConfig) -> Module:
-    return Module(
+HEARD = Module(message=Module()).reading(message="message_input")
+"""What a gate mixes: the vector that is there, and a message."""
+
+
+def message_gates(c: Inkling2TextConfig, at: Place, *names: str) -> dict[str, Node]:
+    if not isinstance(c, Inkling2LoopTextConfig) or at.messages is None:
+        return {}
+    gate = Module(
         down_proj=Linear(2 * c.hidden_size, c.loop_gate_rank),
         forget_gate_proj=Linear(c.loop_gate_rank, c.hidden_size),
         message_gate_proj=Linear(c.loop_gate_rank, c.hidden_size),
     ).reading(message_gate_proj="down_proj")
+    return dict.fromkeys(names, gate if at.messages else gate.never_run())
 
 
 def decoder_layer(c: Inkling2TextConfig, at: Place) -> Module:
     hidden, full = c.hidden_size, at.kind == "hybrid"
-    reads = residual(hidden, at.attention_reads, 3 if full else 1) if at.attention_reads else None
-    gates, sources = {}, dict.fromkeys("qkv", "attention_input")
-    if isinstance(c, Inkling2LoopTextConfig) and at.messages is not None:
-        gate = message_gate(c) if at.messages else message_gate(c).never_run()
-        gates = {f"{name}_message_gate": gate for name in ("q", "k", "v", "mlp")}
-    if at.messages:
-        sources = {name: f"{name}_message_gate" for name in "qkv"}
-    mlp_gate = {"mlp_message_gate": gates.pop("mlp_message_gate")} if gates else {}
-    norms: dict[str, Node] = {f"{name}_input_layernorm": Norm(hidden) for name in "qkv"}
-    if not full:  # one for all three, which differ where messages went into them
+    gates = message_gates(c, at, "q_message_gate", "k_message_gate", "v_message_gate")
+    if full:
+        norms: dict[str, Node] = {f"{name}_input_layernorm": Norm(hidden) for name in "qkv"}
+        sources = {f"{name}_input_layernorm": f"{name}_message_gate" for name in "qkv"}
+    else:  # one for all three, which differ where messages went into them
         norms = {"input_layernorm": alone(Norm(hidden), Stream(rows=3)) if at.messages else Norm(hidden)}
+        sources = {}
+    if not at.messages:
+        sources = dict.fromkeys(norms, "attention_input")
     return Module(
-        attention_input=reads,
+        attention_input=residual(hidden, at.attention_reads, 3 if full else 1) if at.attention_reads else None,
+        heard=HEARD if at.messages else None,
         **gates,
         **norms,
         self_attn=self_attention(c, at.kind),
         post_attention_convolution=short_convolution(hidden, c.conv_kernel_size),
         mlp_input=residual(hidden, at.mlp_reads),
-        **mlp_gate,
+        **message_gates(c, at, "mlp_message_gate"),
         post_attention_layernorm=Norm(hidden),
         mlp=moe(hidden, c.moe_intermediate_size, c.n_routed_experts, c.num_experts_per_tok),
         post_mlp_convolution=short_convolution(hidden, c.conv_kernel_size),
-    ).reading(
-        **dict.fromkeys(gates, "attention_input"),
-        **({f"{name}_input_layernorm": source for name, source in sources.items()} if full else {}),
-        self_attn="q_input_layernorm" if full else "input_layernorm",
-    )
+    ).reading(**dict.fromkeys(gates, "heard"), **sources, self_attn=next(iter(norms)))
 
 
 def whole(c: Inkling2TextConfig, layers: Layers, **parts: Node) -> Module:
@@ -187,12 +189,13 @@ def inkling2_text(c: Inkling2TextConfig) -> Module:
 
 @register("inkling2_loop_text", Inkling2LoopTextConfig)
 def inkling2_loop_text(c: Inkling2LoopTextConfig) -> Module:
-    """Every run of the loop after the first takes in messages, which queries of its layers read out of the
-    blocks that the run before has made."""
+    """Every run of the loop after the first begins anew from what came out of the layers before it, and takes in
+    messages, which queries of its layers read out of the blocks that the run before has made."""
     first, end, layer = c.loop_layer_index_start, c.loop_layer_index_end, partial(decoder_layer, c)
     once = [at._replace(messages=False if first <= i < end else None) for i, at in enumerate(places(c))]
     again = each(layer, (at._replace(messages=True) for at in places(c))).cut(first, end)
     messages = residual(c.hidden_size, (end - first) // c.n_layers_per_attn_res_block, 4, end - first)
     run = Module(message_input=messages.sharing("model.message_input"), layers=again.sharing("model.layers"))
+    run = run.reading(layers=str(first - 1))
     layers = each(layer, once).looped("model.layers", first, end - first, c.loop_num_passes, run)
     return whole(c, layers, message_input=messages.never_run())
