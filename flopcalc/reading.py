@@ -60,7 +60,7 @@ def counted_stream(visit: Visit, convention: Convention) -> Stream | None:
     """The tokens that meet a leaf; None where it does not count. Raises UnsupportedModel where no one knows."""
     stream = visit.stream
     if stream.unknown is not None:
-        raise UnsupportedModel(f"{visit.path}: {stream.unknown}")
+        raise UnsupportedModel(f"{stream.unknown} (asked for by {visit.path})")
     if stream.source == "text":
         return None if convention.mtp == "none" and _in_mtp(visit) else stream
     if stream == NEVER:

@@ -115,9 +115,9 @@ class BltConfig(Multimodal):
             return Stream()
         if self.bytes_per_patch is None:
             return Stream(
-                unknown="patching_mode 'entropy' begins a patch at each byte that is hard to foresee, so the number "
-                "of patches follows from the text, not from its length; add bytes_per_patch to the config, the mean "
-                "length of your patches in bytes"
+                unknown="blt config: patching_mode: found 'entropy', which begins a patch at each byte that is hard to "
+                "foresee, so the number of patches follows from the text, not from its length; add bytes_per_patch to "
+                "the config, the mean length of your patches in bytes"
             )
         mean = Fraction(round(self.bytes_per_patch * 1000), 1000)
         return Stream(every=mean.numerator, per=mean.denominator, pad=mean.numerator - 1)
