@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
+from multiprocessing import get_context
 from typing import Any, NamedTuple, get_args
 
 from flopcalc import facts
@@ -61,18 +63,25 @@ def causal_types() -> tuple[str, ...]:
     return tuple(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
 
 
-def survey(model_types: Iterable[str]) -> Iterator[Finding]:
-    """Verify the default config of each type, with few layers."""
-    for model_type in model_types:
-        if model_type not in ESTIMATORS:
-            yield Finding(model_type, False, reason="no estimator")
-        elif model_type in no_real_model():
-            yield Finding(model_type, True, reason=no_real_model()[model_type])
-        else:
-            try:
-                yield _finding(verify(shallow(ESTIMATORS[model_type].schema, build_with(model_type))))
-            except FlopcalcError as error:
-                yield Finding(model_type, True, False, None, str(error))
+def survey(model_types: Iterable[str], *, jobs: int = 1) -> Iterator[Finding]:
+    """Verify the default config of each type, with few layers; in `jobs` processes, where more than one."""
+    if jobs == 1:
+        yield from map(examine, model_types)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(examine, model_types, chunksize=4)
+
+
+def examine(model_type: str) -> Finding:
+    """What `survey` finds of one type."""
+    if model_type not in ESTIMATORS:
+        return Finding(model_type, False, reason="no estimator")
+    if model_type in no_real_model():
+        return Finding(model_type, True, reason=no_real_model()[model_type])
+    try:
+        return _finding(verify(shallow(ESTIMATORS[model_type].schema, build_with(model_type))))
+    except FlopcalcError as error:
+        return Finding(model_type, True, False, None, str(error))
 
 
 def _finding(result: Verification) -> Finding:

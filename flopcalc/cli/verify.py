@@ -17,8 +17,9 @@ from flopcalc.verify import Verification, verify
 @click.argument("models", nargs=-1, metavar="[MODEL...]")
 @click.option("--all", "everything", is_flag=True, help="Every causal LM type of the installed transformers.")
 @click.option("--lengths", metavar="N,N,...", help="Documents to run, in tokens; two of some length by default.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share --all.")
 @json_option
-def command(models: tuple[str, ...], everything: bool, lengths: str | None, as_json: bool) -> int:
+def command(models: tuple[str, ...], everything: bool, lengths: str | None, jobs: int, as_json: bool) -> int:
     """Build each MODEL with transformers on the meta device (no weights, no memory) and compare its
     parameter table and the forward matmul FLOPs that torch's operator counter sees.
 
@@ -29,7 +30,7 @@ def command(models: tuple[str, ...], everything: bool, lengths: str | None, as_j
     The exit code is 1 where anything differs. Needs torch and transformers: flopcalc[verify].
     """
     if everything:
-        return _survey(as_json)
+        return _survey(jobs, as_json)
     if not models:
         raise click.UsageError("name a MODEL, or pass --all")
     documents = None if lengths is None else read_lengths(lengths, "--lengths")
@@ -77,8 +78,8 @@ def _print(model: str, result: Verification) -> None:
         )
 
 
-def _survey(as_json: bool) -> int:
-    findings = list(survey(sorted({*causal_types(), *ESTIMATORS})))
+def _survey(jobs: int, as_json: bool) -> int:
+    findings = list(survey(sorted({*causal_types(), *ESTIMATORS}), jobs=jobs))
     if as_json:
         print_json([finding._asdict() | {"fine": finding.fine} for finding in findings])
     else:
