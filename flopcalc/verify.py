@@ -293,11 +293,12 @@ def _stream_readers(tree: Node) -> Iterator[str]:
 
 
 def _owns_and_attends(tree: Node) -> bool:
-    """Whether a module with bare matrices attends too, so that both are its own products."""
-    attending = {visit.path.rpartition(".")[0] for visit in walk(tree) if isinstance(visit.leaf, Attention)}
+    """Whether a module that text runs through has bare matrices and attends, so that both are its own products."""
+    visits = [visit for visit in walk(tree) if visit.stream.source == "text"]
+    attending = {visit.path.rpartition(".")[0] for visit in visits if isinstance(visit.leaf, Attention)}
     bare = {
         visit.path.rpartition(".")[0]
-        for visit in walk(tree)
+        for visit in visits
         for tensor in visit.tensors
         if not tensor.name and tensor.kind in MATMUL_KINDS
     }
