@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from flopcalc.architectures.blocks import (
     Multimodal,
+    SparseLayers,
     backbone,
     causal_lm,
     check_types,
@@ -36,7 +37,7 @@ from flopcalc.tree import Layers, Linear, Module, Norm
 INDEXED, FULL, SLIDING = "indexed_attention", "full_attention", "sliding_attention"
 
 
-class Dots3NoteTextConfig(LatentMoe):
+class Dots3NoteTextConfig(LatentMoe, SparseLayers):
     vocab_size: Size = 152064
     hidden_size: Size = 5120
     intermediate_size: Size = 13824
@@ -52,7 +53,6 @@ class Dots3NoteTextConfig(LatentMoe):
         "moe_shared_expert_intermediate_size", "shared_experts_intermediate_size", default=1536
     )
     layer_types: list[str] | None = None
-    mlp_layer_types: list[str] | None = None
     first_k_dense_replace: Count = legacy(1)
     moe_layer_freq: Size | list[int] = legacy(1)
     use_dsa: bool | None = legacy()
@@ -73,15 +73,17 @@ class Dots3NoteTextConfig(LatentMoe):
         read = with_overrides(fields)
         return read if read is fields else {**read, "use_dsa": None}
 
+    def default_mlp_layer_types(self) -> list[str]:
+        listed = self.moe_layer_freq
+        if not isinstance(listed, list):
+            return super().default_mlp_layer_types()
+        if len(listed) != self.num_hidden_layers:
+            raise ValueError(f"moe_layer_freq: found {len(listed)} entries, expected {self.num_hidden_layers}")
+        return ["sparse" if i >= self.first_k_dense_replace and routed else "dense" for i, routed in enumerate(listed)]
+
     def derive(self) -> None:
         super().derive()
-        layers, frequency = range(self.num_hidden_layers), self.moe_layer_freq
-        if isinstance(frequency, list) and len(frequency) != self.num_hidden_layers:
-            raise ValueError(f"moe_layer_freq: found {len(frequency)} entries, expected {self.num_hidden_layers}")
-        if self.mlp_layer_types is None:
-            chosen = [frequency[i] if isinstance(frequency, list) else i % frequency == 0 for i in layers]
-            sparse = [i >= self.first_k_dense_replace and bool(chosen[i]) for i in layers]
-            self.mlp_layer_types = ["sparse" if routed else "dense" for routed in sparse]
+        layers = range(self.num_hidden_layers)
         dsa = self.use_dsa if "use_dsa" in self.model_fields_set or self.per_layer_config is not None else True
         if self.layer_types is None:
             full = [not self.use_sliding_window or i < 2 or i % 4 == 1 for i in layers]
@@ -90,7 +92,6 @@ class Dots3NoteTextConfig(LatentMoe):
         if dsa is not None:
             old, new = (FULL, INDEXED) if dsa else (INDEXED, FULL)
             self.layer_types = [new if kind == old else kind for kind in self.layer_types]
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
         check_types("layer_types", self.layer_types, self.num_hidden_layers, (INDEXED, FULL, SLIDING))
         if self.sliding_window is None:
             self.sliding_window = self.sliding_window_size

@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 from flopcalc.architectures.blocks import (
+    SparseLayers,
     backbone,
     check_top_k,
     check_types,
     decoder_layer,
     dense_or_sparse,
     each,
-    leading_dense,
     lm_head,
     mla,
 )
@@ -39,7 +39,7 @@ class LinearAttnConfig(Schema):
     use_full_rank_gate: bool = False
 
 
-class KimiLayersConfig(Latent):
+class KimiLayersConfig(Latent, SparseLayers):
     """Fields of the layers that Kimi-Linear and Kimi-K3 share."""
 
     vocab_size: Size = 163840
@@ -56,7 +56,6 @@ class KimiLayersConfig(Latent):
     linear_num_heads: Size = 32
     linear_conv_kernel_dim: Size = 4
     layer_types: list[str] | None = None
-    mlp_layer_types: list[str] | None = None
     linear_attn_config: LinearAttnConfig = legacy(LinearAttnConfig())
     first_k_dense_replace: Count = legacy(1)
 
@@ -72,10 +71,7 @@ class KimiLayersConfig(Latent):
         self.linear_conv_kernel_dim = nested.short_conv_kernel_size or self.linear_conv_kernel_dim
         if self.layer_types is None:
             self.layer_types = self._listed_layer_types() or self.default_layer_types()
-        if self.mlp_layer_types is None:
-            self.mlp_layer_types = leading_dense(self.num_hidden_layers, self.first_k_dense_replace)
         check_types("layer_types", self.layer_types, self.num_hidden_layers, ("full_attention", "linear_attention"))
-        check_types("mlp_layer_types", self.mlp_layer_types, self.num_hidden_layers, ("dense", "sparse"))
         check_top_k(self.num_experts_per_tok, self.num_local_experts)
 
     def _listed_layer_types(self) -> list[str] | None:
