@@ -1,0 +1,45 @@
+"""The house rules of `architectures/`: short files, and shared blocks that are shared."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from flopcalc import architectures
+from flopcalc.architectures import blocks, towers
+
+FOLDER = Path(architectures.__path__[0])
+SHARED = {"__init__.py", "blocks.py", "towers.py"}
+FAMILIES = {path.name: path.read_text() for path in FOLDER.glob("*.py") if path.name not in SHARED}
+
+
+def test_the_average_architecture_costs_fewer_than_25_lines_without_its_schema() -> None:
+    lines, types = 0, 0
+    for text in FAMILIES.values():
+        functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+        for function in functions:
+            first = min(node.lineno for node in (function, *function.decorator_list))
+            lines += function.end_lineno - first + 1
+            types += sum("register" in ast.unparse(decorator) for decorator in function.decorator_list)
+    assert types > 200
+    assert lines / types < 25
+
+
+def families_of(name: str, blocks_by_name: dict[str, str]) -> set[str]:
+    """The files that name a block, or a block that is made of it."""
+    users = {file for file, text in FAMILIES.items() if re.search(rf"\b{name}\b", text)}
+    made_of_it = (other for other, text in blocks_by_name.items() if other != name and re.search(rf"\b{name}\b", text))
+    return users.union(*(families_of(other, blocks_by_name) for other in made_of_it))
+
+
+@pytest.mark.parametrize("shared", [blocks, towers], ids=["blocks", "towers"])
+def test_a_shared_block_serves_more_than_one_family(shared) -> None:
+    source = ast.parse(Path(shared.__file__).read_text())
+    defined = {
+        node.name: ast.unparse(node) for node in source.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+    }
+    for name in shared.__all__:
+        assert len(families_of(name, defined)) >= 2, name
