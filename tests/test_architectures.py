@@ -28,18 +28,20 @@ def test_the_average_architecture_costs_fewer_than_25_lines_without_its_schema()
     assert lines / types < 25
 
 
-def families_of(name: str, blocks_by_name: dict[str, str]) -> set[str]:
+def families_of(name: str, definitions: dict[str, str]) -> set[str]:
     """The files that name a block, or a block that is made of it."""
-    users = {file for file, text in FAMILIES.items() if re.search(rf"\b{name}\b", text)}
-    made_of_it = (other for other, text in blocks_by_name.items() if other != name and re.search(rf"\b{name}\b", text))
-    return users.union(*(families_of(other, blocks_by_name) for other in made_of_it))
+    names, found = [name], set()
+    for each in names:
+        found |= {file for file, text in FAMILIES.items() if re.search(rf"\b{each}\b", text)}
+        names += [
+            other for other, text in definitions.items() if other not in names and re.search(rf"\b{each}\b", text)
+        ]
+    return found
 
 
 @pytest.mark.parametrize("shared", [blocks, towers], ids=["blocks", "towers"])
 def test_a_shared_block_serves_more_than_one_family(shared) -> None:
-    source = ast.parse(Path(shared.__file__).read_text())
-    defined = {
-        node.name: ast.unparse(node) for node in source.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))
-    }
+    nodes = ast.parse(Path(shared.__file__).read_text()).body
+    definitions = {node.name: ast.unparse(node) for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     for name in shared.__all__:
-        assert len(families_of(name, defined)) >= 2, name
+        assert len(families_of(name, definitions)) >= 2, name
