@@ -150,7 +150,7 @@ def decoder_layer(c: Inkling2TextConfig, at: Place) -> Module:
     if full:
         norms: dict[str, Node] = {f"{name}_input_layernorm": Norm(hidden) for name in "qkv"}
         sources = {f"{name}_input_layernorm": f"{name}_message_gate" for name in "qkv"}
-    else:  # one for all three, which differ where messages went into them
+    else:  # one for all three, which differ where messages went into them: a gradient of one counts as all of theirs
         norms = {"input_layernorm": alone(Norm(hidden), Stream(rows=3)) if at.messages else Norm(hidden)}
         sources = {}
     if not at.messages:
