@@ -21,7 +21,8 @@ __all__ = ["deal", "deal_under_cap", "fill"]
 _ROUNDS = 16  # of each fold, on the way up and down
 _LARGE = 16  # under a cap, an item is large above this part of it;
 _LIKE = 0.9  # while bins are full for them, a round deals large items of like size only,
-_HASTE = 4  # and small ones to this part of the open bins at least
+_LEFT = 8  # and small ones to as many bins as this part of the items left,
+_HASTE = 0.25, 0.75  # or to the nearest of these shares of the open bins
 
 
 def deal(work: Any, bins: int, *, evenly: bool = False, loads: Any = 0) -> Any:
@@ -42,13 +43,14 @@ def deal(work: Any, bins: int, *, evenly: bool = False, loads: Any = 0) -> Any:
     chosen = np.empty(len(work), np.int64)
     for start, stop, fold in _folds(len(work), bins):
         items, column = _folded(work[start:stop], bins, fold)
+        items = items << bits
         at, into = 0, np.empty(len(items), np.int64)
         while at < len(items):
             loads.sort()
-            window = items[at : at + bins] << bits
+            window = items[at : at + bins]
             dealt = len(window)
-            if not evenly and (heavier := loads[:dealt] - window > loads[0]).any():
-                dealt = int(heavier.argmax())
+            if not evenly:
+                dealt = int((loads[:dealt] - window).searchsorted(loads[0], "right"))
             into[at : at + dealt] = loads[:dealt]
             loads[:dealt] += window[:dealt]
             at += dealt
@@ -103,6 +105,7 @@ def deal_under_cap(work: Any, tokens: Any, loads: Any, cap: int) -> Any | None:
     in a bin. `tokens` descend. None where an item fits in no bin."""
     bins = len(loads)
     bits = bins.bit_length()
+    number = (1 << bits) - 1
     loads = (loads << bits) | np.arange(bins)
     filled = np.zeros(bins, np.int64)
     chosen = np.empty(len(work), np.int64)
@@ -112,18 +115,21 @@ def deal_under_cap(work: Any, tokens: Any, loads: Any, cap: int) -> Any | None:
         order = loads[filled <= cap - size]
         if len(order) == 0:
             return None
+        small = size * _LARGE <= cap
+        if not small and len(order) < bins:  # a bin without room for this item waits for one not much smaller
+            like = max(1, int(np.count_nonzero(tokens[at : at + len(order)] > size * _LIKE)))
+            order = np.partition(order, like - 1)[:like]
         order.sort()
         items = work[at : at + len(order)] << bits
-        dealt = int(np.searchsorted(order[: len(items)] - items, order[0], "right"))
-        if size * _LARGE <= cap:  # nearly full bins would make rounds of one item: small ones go on
-            dealt = max(dealt, min(len(items), len(order) // _HASTE))
-        elif len(order) < bins:  # a bin without room for this item waits for one not much smaller
-            dealt = min(dealt, max(1, int(np.count_nonzero(tokens[at : at + dealt] > size * _LIKE))))
-        into = order[:dealt] & ((1 << bits) - 1)
-        loads[into] += items[:dealt]
-        filled[into] += tokens[at : at + dealt]
-        chosen[at : at + dealt] = into
-        at += dealt
+        dealt = int((order[: len(items)] - items).searchsorted(order[0], "right"))
+        if small:  # nearly full bins would make rounds of one item: these go on
+            few, many = (int(len(order) * share) for share in _HASTE)
+            dealt = max(dealt, min(few, len(items)), min(many, (len(work) - at) // _LEFT))
+        order, end = order[:dealt], at + dealt
+        into = np.bitwise_and(order, number, out=chosen[at:end])
+        loads[into] = order + items[:dealt]
+        filled[into] += tokens[at:end]
+        at = end
     return chosen
 
 
