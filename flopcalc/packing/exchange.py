@@ -53,29 +53,32 @@ def exchange(
     if not thorough and num > 2 * _POOLED * owners:
         smallest = num - _POOLED * owners
         pool = np.append(pool[: smallest : smallest // (_POOLED * owners)], pool[smallest:])
-    owner = cell // cells_each
-    filled = np.bincount(cell, documents.tokens, owners * cells_each).astype(np.int64)
-    load = np.bincount(owner, documents.work, owners).astype(np.int64)
+    filled, loads = (
+        np.bincount(cell, values, owners * cells_each).astype(np.int64) for values in (documents.tokens, documents.work)
+    )
+    load = loads.reshape(owners, cells_each).sum(axis=1)
     # The last place is "nothing": an offer left empty, and what a document is swapped for that moves.
-    work, tokens, cell = (np.append(values, 0) for values in (documents.work, documents.tokens, cell))
+    nothing = len(pool)
+    work, tokens, now = (np.append(values[pool], 0) for values in (documents.work, documents.tokens, cell))
     moves = moves and cells_each == 1
     level = load.mean() * (1 + _LEVEL / num)
     for turn in range(rounds):
         if not thorough and load.max() <= level:
             break
-        offers = _offers(cell[pool] // cells_each, pool, num, owners, offered, turn)
+        offers = _offers(now[:-1] // cells_each, owners, offered, turn)
         ranked = np.take_along_axis(groups, np.argsort(load[groups], axis=1, kind="stable"), axis=1)
         half = groups.shape[1] // 2
         heavy, light = ranked[:, ::-1][:, :half].ravel(), np.roll(ranked[:, :half], turn // 2, axis=1).ravel()
         gap = (load[heavy] - load[light])[:, None, None]
         gives, takes = offers[heavy][:, :, None], offers[light][:, None, :]
-        source = np.where(gives < num, cell[gives], heavy[:, None, None])
-        target = np.where(takes < num, cell[takes], light[:, None, None])
-        shift, grows = work[gives] - work[takes], tokens[gives] - tokens[takes]
-        allowed = (shift > 0) & (shift < gap) & (filled[target] + grows <= cap) & (filled[source] - grows <= cap)
+        source = np.where(gives < nothing, now[gives], heavy[:, None, None])
+        target = np.where(takes < nothing, now[takes], light[:, None, None])
+        grows = tokens[gives] - tokens[takes]
+        allowed = (grows <= cap - filled[target]) & (grows >= filled[source] - cap)
         if not moves:
-            allowed &= takes < num
-        miss = np.where(allowed, abs(2 * shift - gap), gap).reshape(pairs, -1)
+            allowed &= takes < nothing
+        miss = abs((2 * work[gives] - gap) - 2 * work[takes])  # the gap that an exchange would leave
+        miss = np.where(allowed, miss, gap).reshape(pairs, -1)
         best = miss.argmin(axis=1)
         agreed = np.flatnonzero(miss[np.arange(pairs), best] < gap[:, 0, 0])
         if len(agreed) == 0:
@@ -84,23 +87,21 @@ def exchange(
         heavy, light = heavy[agreed], light[agreed]
         give, take = offers[heavy, a], offers[light, b]
         source, target = source[agreed, a, 0], target[agreed, 0, b]
-        for document, old, new, old_owner, new_owner in (
-            (give, source, target, heavy, light),
-            (take, target, source, light, heavy),
-        ):
-            cell[document] = new
-            filled[old] -= tokens[document]
-            filled[new] += tokens[document]
-            load[old_owner] -= work[document]
-            load[new_owner] += work[document]
-    return cell[:-1]
+        now[give], now[take] = target, source
+        for amount, of, lessens, rises in ((tokens, filled, source, target), (work, load, heavy, light)):
+            shift = amount[give] - amount[take]
+            of[lessens] -= shift
+            of[rises] += shift
+    cell = cell.copy()
+    cell[pool] = now[:-1]
+    return cell
 
 
-def _offers(owner: Any, pool: Any, nothing: int, owners: int, most: int, turn: int) -> Any:
-    """Documents of the `pool` that each owner offers, (owners, slots): all where they are few, else the
-    smallest and some of every size, others each turn; `nothing` in slots left empty, of which there is
-    one at least."""
-    order = np.append(pool[stable_order(owner)], nothing)
+def _offers(owner: Any, owners: int, most: int, turn: int) -> Any:
+    """Documents that each owner offers, (owners, slots): all where they are few, else the smallest and
+    some of every size, others each turn; one past the last document, "nothing", in slots left empty, of
+    which there is one at least."""
+    order = np.append(stable_order(owner), len(owner))
     held = np.bincount(owner, minlength=owners)[:, None]
     half = most // 2
     slot = np.arange(min(most, int(held.max())) + 1)
