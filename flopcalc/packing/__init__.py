@@ -107,7 +107,7 @@ def balance(seq_lens: Any, num_ranks: int, counter: Any, equal_count: bool = Fal
     cell = deal(documents.work, num_ranks, evenly=equal_count)
     if num:
         task = Task(documents, num_ranks, _NO_CAP, "step")
-        makespan = task.makespan(cell, 1)
+        makespan = task.makespan(task.load(cell, num_ranks), 1)
         if makespan > _LEVEL and equal_count:  # huge documents: their ranks take the small ones
             ones, loads = np.ones(num, np.int64), np.zeros(num_ranks, np.int64)
             cell = deal_under_cap(documents.work, ones, loads, num // num_ranks)

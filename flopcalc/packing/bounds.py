@@ -18,20 +18,23 @@ def lower_bounds(documents: Priced, ranks: int, *, cap: int | None = None, equal
     """Each bound by its name: `mean` is a rank's share of all work; `largest` follows from the
     largest documents; `cap`, asked for where ranks meet at every micro-batch, from both; `count`,
     where ranks get equal numbers of documents, from what must lie beside the largest."""
-    flops = documents.flops if descends(documents.flops) else np.sort(documents.flops)[::-1]
-    bounds = {"mean": -(-exact_sum(flops) // ranks), "largest": _largest(flops, ranks)}
+    flops, work = documents.flops, documents.work
+    if not descends(flops):
+        flops, work = np.sort(flops)[::-1], np.sort(work)[::-1]
+    total = exact_sum(flops)
+    bounds = {"mean": -(-total // ranks), "largest": _largest(flops, work, ranks)}
     if cap is not None:
-        bounds["cap"] = _cap(documents, ranks, cap)
+        bounds["cap"] = _cap(documents, total, ranks, cap)
     if equal_count:
         bounds["count"] = _count(flops, ranks)
     return bounds
 
 
-def _largest(flops: Any, ranks: int) -> int:
+def _largest(flops: Any, work: Any, ranks: int) -> int:
     """The largest document; or the j + 1 that some rank must hold of the j*ranks + 1 largest."""
     if len(flops) == 0:
         return 0
-    summed = np.append(0.0, np.cumsum(flops.astype(np.float64)))
+    summed = np.append(0, np.cumsum(work))
     held = np.arange(-(-len(flops) // ranks))
     best = int((summed[held * ranks + 1] - summed[held * (ranks - 1)]).argmax())
     return exact_sum(flops[best * (ranks - 1) : best * ranks + 1])
@@ -52,7 +55,7 @@ def _count(flops: Any, ranks: int) -> int:
     return ceil(best * (1 - _ROUNDING))
 
 
-def _cap(documents: Priced, ranks: int, cap: int) -> int:
+def _cap(documents: Priced, total: int, ranks: int, cap: int) -> int:
     """The cap's share where ranks meet at every micro-batch; below the mean it says nothing.
 
     Documents of more than half the cap never share a micro-batch, so the j dearest steps last at
@@ -68,24 +71,26 @@ def _cap(documents: Priced, ranks: int, cap: int) -> int:
     if len(documents.flops) == 0:
         return 0
     flops = documents.flops.astype(np.float64)
-    long = np.sort(flops[2 * documents.tokens > cap])[::-1]
-    heads = np.append(flops.max(), long[ranks::ranks])
+    long = documents.longer(cap // 2)
+    heads = np.append(flops.max(), np.sort(flops[:long])[::-1][ranks::ranks])
     bins = np.arange(1, len(heads) + 1) * ranks
-    idle = np.cumsum(heads) * ranks - _most_work(documents.tokens, flops, bins, cap)
-    total = np.cumsum(flops)[-1]  # one after the other, hence the same on every machine
+    idle = np.cumsum(heads) * ranks - _most_work(documents, flops, bins, cap)
     return ceil(float(total + idle.max()) / ranks * (1 - _ROUNDING))
 
 
-def _most_work(tokens: Any, flops: Any, bins: Any, cap: int) -> Any:
+def _most_work(documents: Priced, flops: Any, bins: Any, cap: int) -> Any:
     """An upper bound of the work that so many micro-batches can hold, for each number of `bins`."""
-    # The highest cost per token of a document no longer than each.
-    rate = np.append(np.maximum.accumulate((flops / np.maximum(tokens, 1))[::-1])[::-1], 0.0)
+    tokens = documents.tokens
+    rate = flops / np.maximum(tokens, 1)
+    if not descends(rate):  # the highest cost per token of a document no longer than each
+        rate = np.maximum.accumulate(rate[::-1])[::-1]
+    rate = np.append(rate, 0.0)
     held = np.cumsum(tokens)
     needed = int(np.searchsorted(held, bins[-1] * cap)) + 1
     work = np.cumsum(rate[:-1][:needed] * tokens[:needed])
     by_tokens = np.interp(bins * float(cap), np.append(0, held[:needed]), np.append(0, work))
 
-    few = max(int(bins[-1]), int(np.count_nonzero(2 * tokens > cap)))
+    few = max(int(bins[-1]), documents.longer(cap // 2))
     longest = tokens[:few]
     beside = np.minimum(longest, cap - longest)
     fits = len(tokens) - np.searchsorted(tokens[::-1], beside, "right")

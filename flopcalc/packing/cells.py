@@ -1,7 +1,7 @@
 """Ways to lay documents out on ranks * steps micro-batches.
 
-A cell is a micro-batch's number, rank * steps + step. Each way gives the cell of every document, or
-None where the documents do not fit that way.
+A cell is a micro-batch's number, rank * steps + step. Each way gives a `Layout`, or None where the
+documents do not fit that way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from flopcalc.packing.dealing import deal, deal_under_cap, fill
 from flopcalc.packing.plan import Sync
 from flopcalc.packing.pricing import Priced, stable_order
 
-__all__ = ["Task", "level_ranks", "level_steps", "padded_runs", "tight_bins"]
+__all__ = ["Layout", "Task", "level_ranks", "level_steps", "padded_runs", "tight_bins"]
+
+
+class Layout(NamedTuple):
+    """The cell of each document, and the makespan (see `Task.makespan`)."""
+
+    cell: Any
+    makespan: float
 
 
 class Task(NamedTuple):
@@ -38,16 +45,20 @@ class Task(NamedTuple):
         np.maximum.at(longest, bins, work)
         return longest * np.bincount(bins, minlength=num)
 
-    def makespan(self, cell: Any, steps: int) -> float:
-        """The slowest rank's work, over a rank's share of all work without padding."""
-        load = self.load(cell, self.ranks * steps).reshape(self.ranks, steps)
+    def makespan(self, load: Any, steps: int) -> float:
+        """The slowest rank's work, of the work in each cell, over a rank's share of all work without padding."""
+        load = load.reshape(self.ranks, steps)
         slowest = load.sum(axis=1).max() if self.sync == "step" else load.max(axis=0).sum()
         return int(slowest) * self.ranks / int(self.documents.work.sum())
 
-    def arrange(self, bins: Any, steps: int) -> Any:
-        """Cells from bins in any order: bins of like work meet in a step, or the ranks' sums are level."""
-        place = _to_ranks if self.sync == "step" else _to_steps
-        return place(self.load(bins, self.ranks * steps), self.ranks, steps)[bins]
+    def arrange(self, bins: Any, steps: int, load: Any = None) -> Layout:
+        """Cells from bins in any order, of this load: bins of like work meet in a step, or the ranks'
+        sums are level."""
+        load = self.load(bins, self.ranks * steps) if load is None else load
+        cell = (_to_ranks if self.sync == "step" else _to_steps)(load, self.ranks, steps)
+        by_cell = np.empty_like(load)
+        by_cell[cell] = load
+        return Layout(cell[bins], self.makespan(by_cell, steps))
 
 
 def _to_steps(load: Any, ranks: int, steps: int) -> Any:
@@ -68,13 +79,13 @@ def _to_ranks(load: Any, ranks: int, steps: int) -> Any:
     return cell
 
 
-def level_steps(task: Task, steps: int) -> Any | None:
+def level_steps(task: Task, steps: int) -> Layout | None:
     """Documents are dealt to all micro-batches at once, each up to the level of its step."""
     levels = _levels(task.documents.work, task.ranks, steps)
     for loads in (levels[0] - levels, levels * 0):
         bins = deal_under_cap(task.documents.work, task.documents.tokens, np.repeat(loads, task.ranks), task.cap)
-        if bins is not None and np.bincount(bins, minlength=task.ranks * steps).all():
-            return task.arrange(bins, steps)
+        if bins is not None and (load := task.load(bins, task.ranks * steps)).all():
+            return task.arrange(bins, steps, load)
     return None
 
 
@@ -91,7 +102,7 @@ def _levels(work: Any, ranks: int, steps: int) -> Any:
     return np.array(heads)
 
 
-def level_ranks(task: Task, steps: int) -> Any | None:
+def level_ranks(task: Task, steps: int) -> Layout | None:
     """Level work on the ranks first, then level tokens in the micro-batches of each."""
     work = task.documents.work
     rank = deal(work, task.ranks)
@@ -107,10 +118,10 @@ def level_ranks(task: Task, steps: int) -> Any | None:
         return None
     cell = np.empty_like(bins)
     cell[order] = bins
-    return cell
+    return Layout(cell, task.makespan(task.load(cell, task.ranks * steps), steps))
 
 
-def tight_bins(task: Task, steps: int) -> Any | None:
+def tight_bins(task: Task, steps: int) -> Layout | None:
     """Best fit decreasing: each document into the fullest micro-batch that has room. One document at
     a time: slower than dealing, and tighter."""
     bins: list[list[int]] = []
@@ -126,7 +137,7 @@ def tight_bins(task: Task, steps: int) -> Any | None:
     return task.arrange(_split(task, bins, wanted), steps) if len(bins) <= wanted else None
 
 
-def padded_runs(task: Task, steps: int) -> Any | None:
+def padded_runs(task: Task, steps: int) -> Layout | None:
     """Runs of documents of like length, as long as the cap and a level of work allow: the lowest
     level at which they hold all documents."""
     tokens, work = task.documents.tokens.tolist(), task.documents.work.tolist()

@@ -45,7 +45,6 @@ class Plan:
         """The cap of a micro-batch; None for a split without one."""
         self._documents, self._cell = documents, cell
         self._padded, self._equal_count = pad_to_longest, equal_count
-        self._counts = np.bincount(cell, minlength=num_ranks * num_micro_batches)
 
     # --- who runs what ---------------------------------------------------------------------------
 
@@ -154,6 +153,11 @@ class Plan:
                 f"imbalance    {self.imbalance:.6f} (max / mean): {self.idle_share:.3%} of the ranks' time is idle",
             ]
         )
+
+    @cached_property
+    def _counts(self) -> Any:
+        """How many documents each cell has."""
+        return np.bincount(self._cell, minlength=self.num_ranks * self.num_micro_batches)
 
     @cached_property
     def _order(self) -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
 
 from flopcalc.errors import InvalidBatch, InvalidOption
 from flopcalc.packing.bounds import lower_bounds
-from flopcalc.packing.cells import Task, level_ranks, level_steps, padded_runs, tight_bins
+from flopcalc.packing.cells import Layout, Task, level_ranks, level_steps, padded_runs, tight_bins
 from flopcalc.packing.exchange import exchange
 
 __all__ = ["find_cells", "polish"]
@@ -33,10 +33,10 @@ def find_cells(task: Task, micro_batches: int | None) -> tuple[Any, int]:
     good = _GOOD
     found: list[tuple[float, int, Any]] = []
     for steps in _growing(fewest, most):
-        cells = list(_layouts(task, steps, last=steps == most))
-        if not cells:
+        layouts = list(_layouts(task, steps, last=steps == most))
+        if not layouts:
             continue
-        makespan, cell = min(((task.makespan(cell, steps), cell) for cell in cells), key=itemgetter(0))
+        cell, makespan = min(layouts, key=attrgetter("makespan"))
         if not found and makespan > good:
             good *= _bound(task)
         found.append((makespan, steps, cell))
@@ -57,7 +57,7 @@ def _range(task: Task, micro_batches: int | None) -> tuple[int, int]:
     """The fewest micro-batches a rank that can hold the tokens and the long documents, of which no
     two share one; the most that can all get a document."""
     tokens = task.documents.tokens
-    long = int(np.count_nonzero(2 * tokens > task.cap))
+    long = task.documents.longer(task.cap // 2)
     fewest = max(1, -(-int(tokens.sum()) // (task.cap * task.ranks)), -(-long // task.ranks))
     most = len(tokens) // task.ranks
     if micro_batches is not None:
@@ -81,16 +81,16 @@ def _growing(fewest: int, most: int) -> Iterator[int]:
     yield most
 
 
-def _layouts(task: Task, steps: int, *, last: bool) -> Iterator[Any]:
-    """The cells of the first way that fits; of a tiny number of documents, of each."""
+def _layouts(task: Task, steps: int, *, last: bool) -> Iterator[Layout]:
+    """The first way that fits; of a tiny number of documents, each."""
     tiny = len(task.documents.work) <= _TINY
     ways = [padded_runs] if task.padded else [level_steps] if task.sync == "micro_batch" else [level_ranks, level_steps]
     if not task.padded and (last or tiny):
         ways.append(tight_bins)
     for way in ways:
-        cell = way(task, steps)
-        if cell is not None:
-            yield cell
+        layout = way(task, steps)
+        if layout is not None:
+            yield layout
             if not tiny:
                 return
 
@@ -116,4 +116,5 @@ def polish(task: Task, cell: Any, steps: int, *, far: bool, moves: bool = True, 
     )
     if task.sync == "step":
         return meet(groups=np.arange(task.ranks)[None], cells_each=steps)
-    return task.arrange(meet(groups=np.arange(task.ranks * steps).reshape(task.ranks, steps).T, cells_each=1), steps)
+    bins = meet(groups=np.arange(task.ranks * steps).reshape(task.ranks, steps).T, cells_each=1)
+    return task.arrange(bins, steps).cell
