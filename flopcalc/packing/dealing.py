@@ -22,7 +22,7 @@ _ROUNDS = 16  # of each fold, on the way up and down
 _LARGE = 16  # under a cap, an item is large above this part of it;
 _LIKE = 0.9  # while bins are full for them, a round deals large items of like size only,
 _LEFT = 8  # and small ones to as many bins as this part of the items left,
-_HASTE = 0.25, 0.75  # or to the nearest of these shares of the open bins
+_HASTE = 1, 3  # or to the nearest of so many quarters of the open bins
 
 
 def deal(work: Any, bins: int, *, evenly: bool = False, loads: Any = 0) -> Any:
@@ -42,7 +42,7 @@ def deal(work: Any, bins: int, *, evenly: bool = False, loads: Any = 0) -> Any:
     loads = (loads << bits) | np.arange(bins)
     chosen = np.empty(len(work), np.int64)
     for start, stop, fold in _folds(len(work), bins):
-        items, column = _folded(work[start:stop], bins, fold)
+        items, places = _folded(work[start:stop], bins, fold)
         items = items << bits
         at, into = 0, np.empty(len(items), np.int64)
         while at < len(items):
@@ -55,7 +55,7 @@ def deal(work: Any, bins: int, *, evenly: bool = False, loads: Any = 0) -> Any:
             loads[:dealt] += window[:dealt]
             at += dealt
         into &= (1 << bits) - 1
-        chosen[start:stop] = _unfolded(into, column, bins, fold)
+        _unfold(into, places, chosen[start:stop], bins, fold)
     return chosen
 
 
@@ -79,7 +79,8 @@ def _folds(num: int, bins: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _folded(work: Any, bins: int, fold: int) -> tuple[Any, Any]:
-    """Items of `fold` blocks of `bins` each, descending within their round, and their columns."""
+    """Items of `fold` blocks of `bins` each, descending within their round, and their places if the
+    rounds were not sorted."""
     if fold == 1:
         return work, None
     blocks = work.reshape(-1, fold, bins)
@@ -88,16 +89,20 @@ def _folded(work: Any, bins: int, fold: int) -> tuple[Any, Any]:
     keys = (summed << bits) | np.arange(bins)
     keys.sort(axis=1)
     keys = keys[:, ::-1]
-    return (keys >> bits).ravel(), keys & ((1 << bits) - 1)
+    places = (keys & ((1 << bits) - 1)) + np.arange(0, summed.size, bins)[:, None]
+    return (keys >> bits).ravel(), places.ravel()
 
 
-def _unfolded(into: Any, column: Any, bins: int, fold: int) -> Any:
+def _unfold(into: Any, places: Any, chosen: Any, bins: int, fold: int) -> None:
+    """Writes the bins of folded items to all that they were folded from."""
     if fold == 1:
-        return into
-    by_column = np.empty(column.shape, np.int64)
-    np.put_along_axis(by_column, column, into.reshape(column.shape), axis=1)
-    pair = np.stack([by_column, by_column[:, ::-1]], axis=1)
-    return np.tile(pair, (1, fold // 2, 1)).ravel()
+        chosen[:] = into
+        return
+    by_column = np.empty_like(into)
+    by_column[places] = into
+    by_column, chosen = by_column.reshape(-1, 1, bins), chosen.reshape(-1, fold, bins)
+    chosen[:, ::2] = by_column
+    chosen[:, 1::2] = by_column[:, :, ::-1]
 
 
 def deal_under_cap(work: Any, tokens: Any, loads: Any, cap: int) -> Any | None:
@@ -107,6 +112,7 @@ def deal_under_cap(work: Any, tokens: Any, loads: Any, cap: int) -> Any | None:
     bits = bins.bit_length()
     number = (1 << bits) - 1
     loads = (loads << bits) | np.arange(bins)
+    work = work << bits
     filled = np.zeros(bins, np.int64)
     chosen = np.empty(len(work), np.int64)
     at = 0
@@ -117,13 +123,14 @@ def deal_under_cap(work: Any, tokens: Any, loads: Any, cap: int) -> Any | None:
             return None
         small = size * _LARGE <= cap
         if not small and len(order) < bins:  # a bin without room for this item waits for one not much smaller
-            like = max(1, int(np.count_nonzero(tokens[at : at + len(order)] > size * _LIKE)))
+            window = tokens[at : at + len(order)]
+            like = max(1, len(window) - int(window[::-1].searchsorted(int(size * _LIKE), "right")))
             order = np.partition(order, like - 1)[:like]
         order.sort()
-        items = work[at : at + len(order)] << bits
+        items = work[at : at + len(order)]
         dealt = int((order[: len(items)] - items).searchsorted(order[0], "right"))
         if small:  # nearly full bins would make rounds of one item: these go on
-            few, many = (int(len(order) * share) for share in _HASTE)
+            few, many = len(order) * _HASTE[0] // 4, len(order) * _HASTE[1] // 4
             dealt = max(dealt, min(few, len(items)), min(many, (len(work) - at) // _LEFT))
         order, end = order[:dealt], at + dealt
         into = np.bitwise_and(order, number, out=chosen[at:end])
@@ -139,22 +146,23 @@ def fill(tokens: Any, starts: Any, bins: int, cap: int) -> Any | None:
     Group g holds the items `starts[g]:starts[g + 1]`, descending; its bins are number g * bins on.
     None where an item fits in no bin.
     """
-    groups, bits = len(starts) - 1, bins.bit_length()
-    tokens = np.maximum(tokens, 1) << bits
+    groups = len(starts) - 1
+    bits = (groups * bins).bit_length()
+    cap = min(cap, int(tokens.sum()))
+    tokens = np.append(np.maximum(tokens, 1), np.zeros(bins, np.int64)) << bits
     full = (cap + 1 << bits) - 1
     columns = np.arange(bins)
-    first = (np.arange(groups) * bins)[:, None]
-    loads = np.tile(columns, (groups, 1))
+    loads = np.arange(groups * bins).reshape(groups, bins)
     chosen = np.empty(len(tokens), np.int64)
     at, end = starts[:-1, None], starts[1:, None]
     while (live := at < end).any():
         loads.sort(axis=1)
         which = at + columns
-        items = tokens[np.minimum(which, len(tokens) - 1)]
+        items = tokens[which]
         dealt = (loads - items <= loads[:, :1]) & (loads <= full - items[:, :1]) & (which < end)
-        if not dealt[live[:, 0], 0].all():
+        if (live > dealt[:, :1]).any():
             return None
-        chosen[which[dealt]] = ((loads & ((1 << bits) - 1)) + first)[dealt]
+        chosen[which[dealt]] = loads[dealt]
         loads += items * dealt
         at = at + dealt.sum(axis=1, keepdims=True)
-    return chosen
+    return chosen[:-bins] & ((1 << bits) - 1)

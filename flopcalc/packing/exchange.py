@@ -53,10 +53,11 @@ def exchange(
     if not thorough and num > 2 * _POOLED * owners:
         smallest = num - _POOLED * owners
         pool = np.append(pool[: smallest : smallest // (_POOLED * owners)], pool[smallest:])
-    filled, loads = (
+    filled, load = (
         np.bincount(cell, values, owners * cells_each).astype(np.int64) for values in (documents.tokens, documents.work)
     )
-    load = loads.reshape(owners, cells_each).sum(axis=1)
+    load = load.reshape(owners, cells_each).sum(axis=1)
+    capped = cap < filled.sum()
     # The last place is "nothing": an offer left empty, and what a document is swapped for that moves.
     nothing = len(pool)
     work, tokens, now = (np.append(values[pool], 0) for values in (documents.work, documents.tokens, cell))
@@ -73,12 +74,13 @@ def exchange(
         gives, takes = offers[heavy][:, :, None], offers[light][:, None, :]
         source = np.where(gives < nothing, now[gives], heavy[:, None, None])
         target = np.where(takes < nothing, now[takes], light[:, None, None])
-        grows = tokens[gives] - tokens[takes]
-        allowed = (grows <= cap - filled[target]) & (grows >= filled[source] - cap)
-        if not moves:
-            allowed &= takes < nothing
         miss = abs((2 * work[gives] - gap) - 2 * work[takes])  # the gap that an exchange would leave
-        miss = np.where(allowed, miss, gap).reshape(pairs, -1)
+        if capped:
+            grows = tokens[gives] - tokens[takes]
+            miss = np.where((grows <= cap - filled[target]) & (grows >= filled[source] - cap), miss, gap)
+        if not moves:
+            miss = np.where(takes < nothing, miss, gap)
+        miss = miss.reshape(pairs, -1)
         best = miss.argmin(axis=1)
         agreed = np.flatnonzero(miss[np.arange(pairs), best] < gap[:, 0, 0])
         if len(agreed) == 0:
@@ -105,7 +107,7 @@ def _offers(owner: Any, owners: int, most: int, turn: int) -> Any:
     held = np.bincount(owner, minlength=owners)[:, None]
     half = most // 2
     slot = np.arange(min(most, int(held.max())) + 1)
-    start, next_start = (i * i * (held - 2 * half) // half**2 for i in (slot, slot + 1))
-    spaced = start + slot + 5 * turn % np.maximum(next_start - start, 1)
+    starts = np.arange(len(slot) + 1) ** 2 * (held - 2 * half) // half**2
+    spaced = starts[:, :-1] + slot + 5 * turn % np.maximum(np.diff(starts), 1)
     which = np.where(held <= 2 * half, slot, np.where(slot < half, spaced, held - 2 * half + slot))
     return order[np.where(which < held, np.cumsum(held)[:, None] - held + which, len(order) - 1)]
