@@ -34,7 +34,8 @@ def _largest(flops: Any, work: Any, ranks: int) -> int:
     """The largest document; or the j + 1 that some rank must hold of the j*ranks + 1 largest."""
     if len(flops) == 0:
         return 0
-    summed = np.append(0, np.cumsum(work))
+    summed = np.zeros(len(work) + 1, np.int64)
+    np.cumsum(work, out=summed[1:])
     held = np.arange(-(-len(flops) // ranks))
     best = int((summed[held * ranks + 1] - summed[held * (ranks - 1)]).argmax())
     return exact_sum(flops[best * (ranks - 1) : best * ranks + 1])
@@ -70,9 +71,9 @@ def _cap(documents: Priced, total: int, ranks: int, cap: int) -> int:
     """
     if len(documents.flops) == 0:
         return 0
-    flops = documents.flops.astype(np.float64)
+    flops = documents.flops.astype(np.float64) if documents.flops.dtype == object else documents.flops
     long = documents.longer(cap // 2)
-    heads = np.append(flops.max(), np.sort(flops[:long])[::-1][ranks::ranks])
+    heads = np.append(float(flops.max()), np.sort(flops[:long])[::-1][ranks::ranks])
     bins = np.arange(1, len(heads) + 1) * ranks
     idle = np.cumsum(heads) * ranks - _most_work(documents, flops, bins, cap)
     return ceil(float(total + idle.max()) / ranks * (1 - _ROUNDING))
@@ -81,10 +82,11 @@ def _cap(documents: Priced, total: int, ranks: int, cap: int) -> int:
 def _most_work(documents: Priced, flops: Any, bins: Any, cap: int) -> Any:
     """An upper bound of the work that so many micro-batches can hold, for each number of `bins`."""
     tokens = documents.tokens
-    rate = flops / np.maximum(tokens, 1)
+    rate = np.zeros(len(tokens) + 1)
+    np.maximum(tokens, 1, out=rate[:-1])
+    np.divide(flops, rate[:-1], out=rate[:-1])
     if not descends(rate):  # the highest cost per token of a document no longer than each
         rate = np.maximum.accumulate(rate[::-1])[::-1]
-    rate = np.append(rate, 0.0)
     held = np.cumsum(tokens)
     needed = int(np.searchsorted(held, bins[-1] * cap)) + 1
     work = np.cumsum(rate[:-1][:needed] * tokens[:needed])

@@ -112,7 +112,6 @@ def deal_under_cap(work: Any, tokens: Any, loads: Any, cap: int) -> Any | None:
     bits = bins.bit_length()
     number = (1 << bits) - 1
     loads = (loads << bits) | np.arange(bins)
-    work = work << bits
     filled = np.zeros(bins, np.int64)
     chosen = np.empty(len(work), np.int64)
     at = 0
@@ -127,7 +126,7 @@ def deal_under_cap(work: Any, tokens: Any, loads: Any, cap: int) -> Any | None:
             like = max(1, len(window) - int(window[::-1].searchsorted(int(size * _LIKE), "right")))
             order = np.partition(order, like - 1)[:like]
         order.sort()
-        items = work[at : at + len(order)]
+        items = work[at : at + len(order)] << bits
         dealt = int((order[: len(items)] - items).searchsorted(order[0], "right"))
         if small:  # nearly full bins would make rounds of one item: these go on
             few, many = len(order) * _HASTE[0] // 4, len(order) * _HASTE[1] // 4

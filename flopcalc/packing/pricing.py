@@ -68,9 +68,10 @@ def stable_order(values: Any, *, descending: bool = False) -> Any:
     if len(values) == 0:
         return np.arange(0)
     lowest, highest, bits = int(values.min()), int(values.max()), len(values).bit_length()
+    if highest - lowest < 1 << 16:  # differences, which wrap to what they are
+        near, origin = values.astype(np.uint16), np.uint16((highest if descending else lowest) & 0xFFFF)
+        return np.argsort(origin - near if descending else near - origin, kind="stable")
     values = highest - values if descending else values - lowest
-    if highest - lowest < 1 << 16:
-        return np.argsort(values.astype(np.uint16), kind="stable")
     if highest - lowest >> (63 - bits):
         return np.argsort(values, kind="stable")
     keys = (values << bits) | np.arange(len(values))
