@@ -110,7 +110,7 @@ def balance(seq_lens: Any, num_ranks: int, counter: Any, equal_count: bool = Fal
         makespan = task.makespan(task.load(cell, num_ranks), 1)
         if makespan > _LEVEL and equal_count:  # huge documents: their ranks take the small ones
             ones, loads = np.ones(num, np.int64), np.zeros(num_ranks, np.int64)
-            cell = deal_under_cap(documents.work, ones, loads, num // num_ranks)
+            cell, _ = deal_under_cap(documents.work, ones, loads, num // num_ranks) or (cell, loads)
         cell = polish(task, cell, 1, far=makespan > _LEVEL, moves=not equal_count, quick=True)
     return Plan(documents, cell, num_ranks, 1 if num else 0, "step", equal_count=equal_count)
 

@@ -82,10 +82,11 @@ def _to_ranks(load: Any, ranks: int, steps: int) -> Any:
 def level_steps(task: Task, steps: int) -> Layout | None:
     """Documents are dealt to all micro-batches at once, each up to the level of its step."""
     levels = _levels(task.documents.work, task.ranks, steps)
-    for loads in (levels[0] - levels, levels * 0):
-        bins = deal_under_cap(task.documents.work, task.documents.tokens, np.repeat(loads, task.ranks), task.cap)
-        if bins is not None and (load := task.load(bins, task.ranks * steps)).all():
-            return task.arrange(bins, steps, load)
+    for start in np.repeat([levels[0] - levels, levels * 0], task.ranks, axis=1):
+        dealt = deal_under_cap(task.documents.work, task.documents.tokens, start, task.cap)
+        if dealt is not None and (dealt[1] > start).all():
+            bins, loads = dealt
+            return task.arrange(bins, steps, loads - start)
     return None
 
 

@@ -105,9 +105,10 @@ def _unfold(into: Any, places: Any, chosen: Any, bins: int, fold: int) -> None:
     chosen[:, 1::2] = by_column[:, :, ::-1]
 
 
-def deal_under_cap(work: Any, tokens: Any, loads: Any, cap: int) -> Any | None:
+def deal_under_cap(work: Any, tokens: Any, loads: Any, cap: int) -> tuple[Any, Any] | None:
     """As `deal`, item by item, onto `loads` that the bins hold already, and with at most `cap` tokens
-    in a bin. `tokens` descend. None where an item fits in no bin."""
+    in a bin: the bin of each item, and the loads then. `tokens` descend. None where an item fits in
+    no bin."""
     bins = len(loads)
     bits = bins.bit_length()
     number = (1 << bits) - 1
@@ -136,7 +137,7 @@ def deal_under_cap(work: Any, tokens: Any, loads: Any, cap: int) -> Any | None:
         loads[into] = order + items[:dealt]
         filled[into] += tokens[at:end]
         at = end
-    return chosen
+    return chosen, loads >> bits
 
 
 def fill(tokens: Any, starts: Any, bins: int, cap: int) -> Any | None:
