@@ -53,11 +53,12 @@ def exchange(
     if not thorough and num > 2 * _POOLED * owners:
         smallest = num - _POOLED * owners
         pool = np.append(pool[: smallest : smallest // (_POOLED * owners)], pool[smallest:])
-    filled, load = (
-        np.bincount(cell, values, owners * cells_each).astype(np.int64) for values in (documents.tokens, documents.work)
-    )
+    load = np.bincount(cell, documents.work, owners * cells_each).astype(np.int64)
     load = load.reshape(owners, cells_each).sum(axis=1)
-    capped = cap < filled.sum()
+    filled = np.zeros(owners * cells_each, np.int64)
+    capped = cap < documents.tokens.sum()
+    if capped:
+        filled += np.bincount(cell, documents.tokens, len(filled)).astype(np.int64)
     # The last place is "nothing": an offer left empty, and what a document is swapped for that moves.
     nothing = len(pool)
     work, tokens, now = (np.append(values[pool], 0) for values in (documents.work, documents.tokens, cell))
