@@ -98,28 +98,32 @@ class BlockContext(Bidirectional):
     """Every token reads those up to `left` before and up to `right` after itself, and itself.
 
     dense n*min(n, left + 1 + right); exact the causal windows to either side, less the token itself;
-    masked: each block of `size` tokens, the last one filled up, meets whatever one of its tokens reads.
+    masked: each block of `size` tokens, the last one filled up, meets whatever one of its tokens reads,
+    or as many as are `multiplied`.
     """
 
     size: int
     left: int
     right: int
+    multiplied: int | None = None
 
     @property
     def reach(self) -> int:
         """Tokens that one reads at most."""
         return self.left + 1 + self.right
 
+    @property
+    def meets(self) -> int:
+        """What each query of a block is multiplied with."""
+        return self.left + self.size + self.right if self.multiplied is None else self.multiplied
+
     def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
         if rule == "masked":
-            return self._filled(n) * (self.left + self.size + self.right)
+            return -(-n // self.size) * self.size * self.meets
         if rule == "exact":
             before, behind = (Window(reach + 1).pairs(n, rule, minimum) for reach in (self.left, self.right))
             return before + behind - n
         return n * minimum(n, self.reach)
-
-    def _filled(self, n: Any) -> Any:
-        return -(-n // self.size) * self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +131,9 @@ class BlockPositions(BlockContext):
     """Where each token stands to those of its BlockContext, one vector for each distance; as many pairs,
     but masked: every query of a filled block meets all distances."""
 
-    def pairs(self, n: Any, rule: Rule, minimum: Minimum = min) -> Any:
-        return self._filled(n) * self.reach if rule == "masked" else BlockContext.pairs(self, n, rule, minimum)
+    @property
+    def meets(self) -> int:
+        return self.reach if self.multiplied is None else self.multiplied
 
 
 @dataclass(frozen=True, slots=True)

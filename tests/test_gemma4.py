@@ -103,6 +103,29 @@ def test_the_sound_of_a_conformer_is_not_counted() -> None:
     assert unified([], audios=[7]) == 7 * 2 * 640 * 64
 
 
+HEARING = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "subsampling_conv_channels": [12, 6],
+    "output_proj_dims": 24,
+}
+SOUND = {"model_type": "gemma4", "text_config": TEXT, "audio_config": HEARING, "audio_token_id": 73}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"hidden_size": 17}, "hidden_size: found 17, expected a multiple of num_attention_heads = 2"),
+        ({"subsampling_conv_channels": [3, 6]}, r"subsampling_conv_channels: found \[3, 6\]"),
+        ({"attention_context_left": 1}, "attention_context_left: found 1"),
+    ],
+)
+def test_an_audio_tower_that_cannot_hear_is_named(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"audio_config.*{named}"):
+        describe(SOUND | {"audio_config": HEARING | fields})
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [

@@ -11,6 +11,7 @@ from pydantic import Field
 from flopcalc.architectures.blocks import (
     Multimodal,
     backbone,
+    check_multiple,
     check_top_k,
     each,
     every_nth_full,
@@ -21,14 +22,12 @@ from flopcalc.architectures.blocks import (
 )
 from flopcalc.architectures.gemma2 import sandwich_layer
 from flopcalc.architectures.gemma3 import MaybeBidirectional
-from flopcalc.architectures.towers import PATCHES
+from flopcalc.architectures.towers import PATCHES, conformer_mlp, light_conv, near_attention, subsampling
 from flopcalc.config import Count, Schema, Size, legacy
 from flopcalc.estimators import register
-from flopcalc.spans import Bidirectional, Span
+from flopcalc.spans import Bidirectional, BlockContext, BlockPositions, Span
 from flopcalc.tree import (
     Attention,
-    Conv,
-    Conv1d,
     Embedding,
     LayerNorm,
     Layers,
@@ -235,7 +234,32 @@ class Gemma4AudioConfig(Schema):
     num_attention_heads: Size = 8
     subsampling_conv_channels: list[int] = Field(default=[128, 32], min_length=2, max_length=2)
     conv_kernel_size: Size = 5
+    attention_chunk_size: Size = 12
+    attention_context_left: Size = 13
+    attention_context_right: Count = 0
     output_proj_dims: Size = 1536
+
+    def derive(self) -> None:
+        check_multiple("hidden_size", self.hidden_size, "num_attention_heads", self.num_attention_heads)
+        if self.subsampling_conv_channels[0] < 4:
+            raise ValueError(
+                f"subsampling_conv_channels: found {self.subsampling_conv_channels}, expected at least 4 channels in "
+                f"the first, for each frequency that is left"
+            )
+        if self.attention_context_left < 2:
+            raise ValueError(
+                f"attention_context_left: found {self.attention_context_left}, expected at least 2: a token would not "
+                f"read itself"
+            )
+
+    def spans(self) -> tuple[BlockContext, BlockPositions]:
+        """What a token reads. The mask hides the token furthest away on either side, though blocks are multiplied with
+        it (`sliding_window_mask_function`). Distances are none and half as many as a block meets; each pair counts as
+        one with its distance, whether or not a config has one for it."""
+        size, left, right = self.attention_chunk_size, self.attention_context_left - 1, self.attention_context_right
+        context = size + left + right
+        block = (size, left - 1, max(right - 1, 0))
+        return BlockContext(*block, context), BlockPositions(*block, context // 2 + 1)
 
 
 class Gemma4Config(Multimodal):
@@ -276,44 +300,25 @@ def vision_tower(c: Gemma4VisionConfig) -> Module:
 
 
 def audio_tower(c: Gemma4AudioConfig) -> Module:
-    """A conformer. It is not counted: its relative positions cost products of which the tree has no notion."""
-    hidden, (first, second) = c.hidden_size, c.subsampling_conv_channels
-    dim = hidden // c.num_attention_heads
-    wide = c.num_attention_heads * dim
-    feed_forward = Module(
-        pre_layer_norm=Norm(hidden),
-        ffw_layer_1=clipped(hidden, 4 * hidden),
-        ffw_layer_2=clipped(4 * hidden, hidden),
-        post_layer_norm=Norm(hidden),
-    )
+    """A conformer, which is not counted.
+
+    No config says how many frequencies it hears: the matrix behind the convolutions, which leave a
+    quarter of them, reads as many as a quarter of the first one's channels."""
+    hidden, heads, left = c.hidden_size, c.num_attention_heads, c.subsampling_conv_channels[0] // 4
+    convs = [(channels, (3, 3), (2, 2)) for channels in c.subsampling_conv_channels]
+    context, positions = c.spans()
+    self_attn = near_attention(hidden, heads, context, positions, place=("", "relative_k_proj"), matrix=clipped)
     layer = Module(
-        feed_forward1=feed_forward,
+        feed_forward1=conformer_mlp(hidden, clipped),
         norm_pre_attn=Norm(hidden),
-        self_attn=Module(
-            q_proj=clipped(hidden, wide),
-            k_proj=clipped(hidden, wide),
-            v_proj=clipped(hidden, wide),
-            per_dim_scale=Weight((dim,)),
-            relative_k_proj=Linear(hidden, wide),
-            post=clipped(hidden, hidden),
-        ),
+        self_attn=self_attn.holding(post=clipped(hidden, hidden)),
         norm_post_attn=Norm(hidden),
-        lconv1d=Module(
-            pre_layer_norm=Norm(hidden),
-            linear_start=clipped(hidden, 2 * hidden),
-            depthwise_conv1d=Conv1d(hidden, c.conv_kernel_size),
-            conv_norm=Norm(hidden),
-            linear_end=clipped(hidden, hidden),
-        ),
-        feed_forward2=feed_forward,
+        lconv1d=light_conv(hidden, c.conv_kernel_size, clipped),
+        feed_forward2=conformer_mlp(hidden, clipped),
         norm_out=Norm(hidden),
     )
     return Module(
-        subsample_conv_projection=Module(
-            layer0=Module(conv=Conv(1, first, (3, 3)), norm=LayerNorm(first, bias=False)),
-            layer1=Module(conv=Conv(first, second, (3, 3)), norm=LayerNorm(second, bias=False)),
-            input_proj_linear=Linear(first // 4 * second, hidden),
-        ),
+        subsample_conv_projection=subsampling("layer", 4 * left, hidden, convs, lambda n: LayerNorm(n, bias=False)),
         layers=Layers([layer] * c.num_hidden_layers),
         output_proj=Linear(hidden, c.output_proj_dims, True),
     ).never_run()

@@ -3,14 +3,29 @@ encoder."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from flopcalc.architectures.blocks import plain_mlp
 from flopcalc.config import Count, Schema, Size, aliases
-from flopcalc.spans import Bidirectional, BidirectionalChunk, Probe, Span
-from flopcalc.tree import NEVER, Attention, Conv, Embedding, LayerNorm, Layers, Linear, Module, Node, Stream, Weight
+from flopcalc.spans import Bidirectional, BidirectionalChunk, BlockContext, BlockPositions, Probe, Span
+from flopcalc.tree import (
+    NEVER,
+    Attention,
+    Conv,
+    Conv1d,
+    Embedding,
+    LayerNorm,
+    Layers,
+    Linear,
+    Module,
+    Node,
+    Norm,
+    Stream,
+    Weight,
+)
 
 __all__ = [
     "ONE",
@@ -26,14 +41,18 @@ __all__ = [
     "alone",
     "audio_layer",
     "check_vit",
+    "conformer_mlp",
     "encoder_layers",
     "layers_until",
+    "light_conv",
     "merged",
+    "near_attention",
     "packed_attention",
     "patch_embed",
     "patch_merger",
     "qkv_attention",
     "split_attention",
+    "subsampling",
     "two_layer_merger",
     "two_linears",
     "vit_layer",
@@ -271,6 +290,75 @@ def whisper_encoder(c: WhisperEncoder, *, filled: bool = False, pooled: Stream |
         layers=Layers([layer] * c.num_hidden_layers),
         layer_norm=alone(LayerNorm(width), pooled or tokens),
     ).on(tokens)
+
+
+def subsampling(
+    name: str,
+    bins: int,
+    width: int,
+    convs: Iterable[tuple[int, Sequence[int], Sequence[int]]],
+    norm: Callable[[int], Node],
+) -> Module:
+    """Convolutions over frames and frequencies (`bins`), padded by one: channels, kernel and stride of each. The
+    channels of the frequencies that are left become one vector."""
+    layers, read, every = {}, 1, 1
+    for i, (channels, kernel, (frames, frequencies)) in enumerate(convs):
+        every, bins = every * frames, (bins + 2 - kernel[1]) // frequencies + 1
+        layer = Module(conv=Conv(read, channels, tuple(kernel)), norm=norm(channels))
+        layers[f"{name}{i}"], read = layer.on(Stream("audio", every=every, pad=every - 1, rows=bins)), channels
+    return Module(**layers, input_proj_linear=Linear(read * bins, width))
+
+
+Matrix = Callable[[int, int], Node]
+
+
+def conformer_mlp(width: int, matrix: Matrix = Linear) -> Module:
+    """The MLP before attention, or behind the convolution, of a conformer."""
+    return Module(
+        pre_layer_norm=Norm(width),
+        ffw_layer_1=matrix(width, 4 * width),
+        ffw_layer_2=matrix(4 * width, width),
+        post_layer_norm=Norm(width),
+    )
+
+
+def light_conv(width: int, kernel: int, matrix: Matrix = Linear) -> Module:
+    """The convolution of a conformer: a gate, taps over time, and a matrix."""
+    return Module(
+        pre_layer_norm=Norm(width),
+        linear_start=matrix(width, 2 * width),
+        depthwise_conv1d=Conv1d(width, kernel),
+        conv_norm=Norm(width),
+        linear_end=matrix(width, width),
+    )
+
+
+def near_attention(
+    width: int,
+    heads: int,
+    context: BlockContext,
+    positions: BlockPositions,
+    *,
+    place: tuple[str, str],
+    matrix: Matrix = Linear,
+) -> Module:
+    """Attention of a conformer to the tokens nearby and to how far away these are: `place` names the module and the
+    matrix that turns the angles of each distance into keys. They are counted for every audio by itself, though a
+    batch shares them."""
+    dim, (module, keys) = width // heads, place
+    distances = Stream("audio", rows=0, extra=positions.meets)
+    near = Module(
+        **{keys: alone(Linear(width, heads * dim), distances)},
+        position_scores=Attention(heads, dim, 0, positions),
+    ).reading(**{keys: ""})
+    return Module(
+        q_proj=matrix(width, heads * dim),
+        k_proj=matrix(width, heads * dim),
+        v_proj=matrix(width, heads * dim),
+        per_dim_scale=Weight((dim,)),
+        **{module: near},
+        core=Attention(heads, dim, dim, context),
+    ).reading("q_proj", "k_proj", "v_proj", **{module: "q_proj"})
 
 
 class Qwen3VisionConfig(PatchTower):
