@@ -108,9 +108,9 @@ def speed(counters: dict[str, flopcalc.FlopCounter]) -> None:
             options = {"max_tokens": CAP, "num_ranks": 256, "counter": counter}
             row = [distribution.__name__, name, f"{sort * 1e3:.2f}", f"{cost * 1e3:.2f}"]
             for _, seconds in (
-                timed(flopcalc.balance, lengths, 256, counter, repeats=15),
-                timed(flopcalc.pack, lengths, repeats=15, **options),
-                timed(flopcalc.pack, lengths, repeats=15, **options, sync="step"),
+                timed(flopcalc.balance, lengths, 256, counter, repeats=50),
+                timed(flopcalc.pack, lengths, repeats=50, **options),
+                timed(flopcalc.pack, lengths, repeats=50, **options, sync="step"),
             ):
                 ratios = seconds / (5 * sort + 20 * cost), seconds / (5 * (sort + 20 * cost))
                 row.append(f"{seconds * 1e3:.1f} ms ({ratios[0]:.2f}, {ratios[1]:.2f})")
