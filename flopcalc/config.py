@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from flopcalc import facts
-from flopcalc.errors import FlopcalcError, InvalidConfig
+from flopcalc.errors import FlopcalcError, InvalidConfig, UnsupportedModel
 
 __all__ = ["Count", "Repeats", "Schema", "Size", "aliases", "legacy", "read_config"]
 
@@ -48,7 +48,7 @@ class Schema(BaseModel):
     """Base of all schemas. Numbers are strict (no strings, no fractions); unknown keys are ignored,
     since published configs carry stray ones."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", validate_by_name=True, defer_build=True)
+    model_config = ConfigDict(strict=True, extra="ignore", validate_by_name=True, defer_build=True, allow_inf_nan=False)
 
     _read_as: str = PrivateAttr("")
 
@@ -122,9 +122,9 @@ def read_config(config: Any) -> tuple[str, dict[str, Any]]:
             f"config: found {type(config).__name__}, expected a dict, a transformers config, a path or a name"
         )
     if model_type is None:  # some files leave it to their class
-        model_type = facts.types_of_classes().get(_class_name(fields) or "")
+        model_type = facts.types_of_classes().get(class_name(fields) or "")
     if not isinstance(model_type, str) or not model_type:
-        name = _class_name(fields)
+        name = class_name(fields)
         raise InvalidConfig(
             f"config: field model_type: found {model_type!r}, expected a string such as 'llama'; "
             f"add {f'that of {name}' if name else 'it'} to the config"
@@ -132,7 +132,7 @@ def read_config(config: Any) -> tuple[str, dict[str, Any]]:
     return model_type, fields
 
 
-def _class_name(fields: Mapping[str, Any]) -> str | None:
+def class_name(fields: Mapping[str, Any]) -> str | None:
     """The model class that a config names, where it is one."""
     match fields.get("architectures"):
         case [str(name)]:
@@ -155,14 +155,20 @@ def _plain(value: Any) -> Any:
 
 def _load(source: str | os.PathLike[str]) -> Any:
     """The parsed config.json behind a path, a bundled name or a hub id, in that order."""
-    path = Path(source)
+    path = Path(source).expanduser()
     try:
+        if not str(source):
+            raise InvalidConfig(
+                "config: found an empty name, expected a path to config.json, its folder, or a model name"
+            )
         if path.is_dir():
             path = path / "config.json"
             if not path.is_file():
                 raise InvalidConfig(
                     f"{source}: found a folder without config.json; pass the folder of a model, or its config.json"
                 )
+        if not path.is_file() and (reason := facts.not_counted().get(str(source))):
+            raise UnsupportedModel(f"model_type {str(source)!r} is not counted: {reason}")
         if not path.is_file():
             path = facts.find_bundled(str(source)) or _fetch(str(source))
         size = path.stat().st_size

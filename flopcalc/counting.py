@@ -271,7 +271,9 @@ class FlopCounter:
         return found
 
     def _read_routing(self, routing: Any, tokens: int) -> dict[str, int]:
-        return read_routing(routing, {experts.path: experts.num_experts for experts in self._experts}, tokens)
+        return read_routing(
+            routing, {experts.path: (experts.num_experts, experts.top_k) for experts in self._experts}, tokens
+        )
 
     def num_trainable_params(self) -> int:
         """Parameters that learn, adapters included; shared tensors once."""

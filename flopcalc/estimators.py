@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import pkgutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -21,6 +22,7 @@ from typing import Any
 from flopcalc import architectures, facts
 from flopcalc.config import Schema, read_config
 from flopcalc.errors import InvalidOption, UnsupportedModel
+from flopcalc.heads import with_named_head
 from flopcalc.mtp import knows_depths, with_mtp
 from flopcalc.tree import Module
 
@@ -42,7 +44,7 @@ class Estimator:
     def __call__(self, fields: Mapping[str, Any], *, mtp: bool | int = False, mtp_head: bool = True) -> Module:
         """The tree of a model with these config fields, see `describe`. Raises InvalidConfig."""
         config = self.schema.read(self.model_type, fields)
-        tree = self.build(config).of_type(self.model_type)
+        tree = with_named_head(self.build(config), self.model_type, fields).of_type(self.model_type)
         if not mtp:
             return tree
         if not knows_depths(self.model_type):
@@ -180,6 +182,9 @@ def describe(config: Any, *, mtp: bool | int = False, mtp_head: bool = True) -> 
             (True), or a number.
         mtp_head: whether each depth ends in a pass through the output head.
 
+    The head is that of a language model, or the classifier that `architectures` names. Warns of the
+    config of an encoder and a decoder, of which the decoder alone is counted.
+
     Raises UnsupportedModel, InvalidConfig, or InvalidOption for a model without such depths.
 
     >>> describe({"model_type": "llama"}).num_matmul_params()
@@ -191,6 +196,13 @@ def describe(config: Any, *, mtp: bool | int = False, mtp_head: bool = True) -> 
         raise UnsupportedModel(
             f"model_type {model_type!r} {_why_not(model_type)}; "
             f"`flopcalc models` lists all that are counted, flopcalc.register() adds one"
+        )
+    if fields.get("is_encoder_decoder") is True:
+        warnings.warn(
+            f"{model_type}: a config of an encoder and a decoder, of which the decoder alone is counted, as "
+            f"AutoModelForCausalLM builds it",
+            UserWarning,
+            stacklevel=2,
         )
     return estimator(fields, mtp=mtp, mtp_head=mtp_head)
 

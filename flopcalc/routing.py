@@ -16,13 +16,13 @@ from flopcalc.errors import InvalidBatch
 __all__ = ["read_routing"]
 
 
-def read_routing(routing: Any, experts: Mapping[str, int], tokens: int) -> dict[str, int]:
+def read_routing(routing: Any, experts: Mapping[str, tuple[int, int]], tokens: int) -> dict[str, int]:
     """Assignments of each MoE layer, by its path.
 
     Args:
         routing: the tokens that each expert computed, as (MoE layers, experts); or one number, the
             mean number of experts that computed a token.
-        experts: the number of experts of each MoE layer, in order.
+        experts: (experts, top_k) of each MoE layer, in order.
         tokens: tokens of the batch.
 
     Raises InvalidBatch for numbers that do not fit the model.
@@ -39,15 +39,22 @@ def read_routing(routing: Any, experts: Mapping[str, int], tokens: int) -> dict[
         raise InvalidBatch(f"routing: found {routing!r}, expected tokens as (MoE layers, experts), or one number")
     rows = [read_lengths(row, f"routing[{i}]") for i, row in enumerate(routing)]
     counts = [[int(count) for count in (row if isinstance(row, list) else row.values)] for row in rows]
-    if [len(row) for row in counts] != list(experts.values()):
+    numbers = [number for number, _ in experts.values()]
+    if [len(row) for row in counts] != numbers:
         found = f"{len(counts)} rows of {', '.join(sorted({str(len(row)) for row in counts}))}"
-        layers = f"{len(experts)} rows (MoE layers) of {', '.join(sorted(map(str, set(experts.values()))))}"
+        layers = f"{len(experts)} rows (MoE layers) of {', '.join(sorted(map(str, set(numbers))))}"
         raise InvalidBatch(f"routing: found {found} numbers, expected the tokens of each expert, {layers}")
+    for i, (row, (_, top_k)) in enumerate(zip(counts, experts.values(), strict=True)):
+        if sum(row) > top_k * tokens:
+            raise InvalidBatch(
+                f"routing[{i}]: found {sum(row)} tokens, expected at most {tokens} of the batch times top_k = {top_k}; "
+                f"give the counts of this batch alone"
+            )
     return dict(zip(experts, map(sum, counts), strict=True))
 
 
-def _from_mean(mean: float | Fraction, experts: Mapping[str, int], tokens: int) -> dict[str, int]:
-    most = min(experts.values())
+def _from_mean(mean: float | Fraction, experts: Mapping[str, tuple[int, int]], tokens: int) -> dict[str, int]:
+    most = min(top_k for _, top_k in experts.values())
     if not 0 <= mean <= most:
         raise InvalidBatch(f"routing: found {mean!r} experts a token, expected a number in [0, {most}]")
     exact = mean if isinstance(mean, Fraction) else Fraction(str(mean))

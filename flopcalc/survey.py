@@ -113,7 +113,9 @@ def shallow(schema: type[Schema], fields: dict[str, Any]) -> dict[str, Any]:
     keep = max([_AT_LEAST_LAYERS, *last_new])
     if keep >= layers:
         return cut
-    shorter = cut | {count: keep} | {name: value[:keep] for name, value in lists.items()}
+    aliases = getattr(schema.model_fields[count].validation_alias, "choices", ())
+    named_once = {name: value for name, value in cut.items() if name not in aliases}
+    shorter = named_once | {count: keep} | {name: value[:keep] for name, value in lists.items()}
     try:
         schema.read("shallow", shorter)
     except FlopcalcError:  # the depth follows from another field too

@@ -250,8 +250,9 @@ class _Flow:
             if isinstance(child, Weight):  # a sink or a position bias of the scores
                 needs |= {"s"} if outputs.get(name) and self.found[_join(path, name)].trained else set()
             elif name in outputs:
-                told |= _operands(name)
-                needs |= (_operands(name) or set("qkv")) if outputs[name] else set()
+                operands = _operands(_speaking(name, child))
+                told |= operands
+                needs |= (operands or set("qkv")) if outputs[name] else set()
         if fed:  # of operands that no child is known to make
             needs |= set("qkvs") - told
         query, key, value = ("q" in needs, "k" in needs, "v" in needs)
@@ -268,6 +269,11 @@ _OPERANDS = {
     "sink": "s",
     "bias": "s",
 }
+
+
+def _speaking(name: str, child: Node) -> str:
+    """The name of a child, or, where it has none, of its own last child."""
+    return child.children[-1][0] if not name and isinstance(child, Module) and child.children else name
 
 
 def _operands(name: str) -> set[str]:

@@ -3,8 +3,8 @@
 Two things are compared: the parameter table (names and shapes of `named_parameters()`), and the
 forward matmul FLOPs that `torch.utils.flop_counter.FlopCounterMode` sees, weights and mixers apart.
 
-What the operator counter sees of an eager run differs from what a convention counts in four ways,
-and only these: attention multiplies the whole square before it masks (rule `masked`), rotary tables
+What the operator counter sees of an eager run of text differs from what a convention counts in four
+ways, and only these: attention multiplies the whole square before it masks (rule `masked`), rotary tables
 are built by a small matmul and weighted sums written as one (an indexer's, over its heads; both left
 out here), and recurrences run as a chunked algorithm in plain torch (their modules' activation
 products are left out on both sides, `unjudged` names them).

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+import trained
+from test_towers import counted, seen
+from test_training import everything, frozen, only
 
 from flopcalc import FlopCounter, InvalidBatch, InvalidConfig, describe
 from flopcalc.tree import MATMUL_KINDS
@@ -94,15 +97,6 @@ def test_the_tower_runs_the_flops_that_we_count(patches: int, use_clipped_linear
     assert pooled.breakdown([], images=[18]).by_module()[projection] == 2 * 2 * 24 * 64
 
 
-def test_the_sound_of_a_conformer_is_not_counted() -> None:
-    audio = {"model_type": "gemma4", "text_config": TEXT, "audio_config": {"num_hidden_layers": 1}}
-    assert describe(audio).num_params() > describe(audio | {"audio_config": None}).num_params()
-    with pytest.raises(InvalidBatch, match="audios"):
-        FlopCounter(audio)([10], audios=[100])
-    unified = FlopCounter({"model_type": "gemma4_unified", "text_config": TEXT, "audio_config": {}}, EAGER, "forward")
-    assert unified([], audios=[7]) == 7 * 2 * 640 * 64
-
-
 HEARING = {
     "hidden_size": 16,
     "num_hidden_layers": 2,
@@ -110,7 +104,97 @@ HEARING = {
     "subsampling_conv_channels": [12, 6],
     "output_proj_dims": 24,
 }
+"""Of 12 frequencies, or 9 to 11."""
+EARS = {
+    "as published": {},
+    "other context": {"attention_chunk_size": 5, "attention_context_left": 4, "attention_context_right": 3},
+    "ahead by one": {"attention_context_right": 1},
+    "few distances": {"attention_chunk_size": 2, "attention_context_left": 9},
+    "other sizes": {"num_attention_heads": 4, "conv_kernel_size": 3, "subsampling_conv_channels": [15, 5]},
+    "unclipped": {"use_clipped_linears": False},
+}
 SOUND = {"model_type": "gemma4", "text_config": TEXT, "audio_config": HEARING, "audio_token_id": 73}
+
+
+def hearing(ears: str) -> dict[str, Any]:
+    return SOUND | {"audio_config": HEARING | EARS[ears]}
+
+
+@pytest.mark.parametrize("frames", [1, 48, 49, 130])
+@pytest.mark.parametrize("ears", EARS)
+def test_the_conformer_runs_the_flops_that_we_count(ears: str, frames: int) -> None:
+    config = hearing(ears)
+    assert compare_parameters(describe(config), real_model(config)) == ([], [])
+    model = trained.build(config).eval()
+    sound, mask = torch.zeros(1, frames, 12, dtype=torch.bfloat16), torch.ones(1, frames, dtype=torch.bool)
+    heard = torch.zeros(1, -(-frames // 4), 24, dtype=torch.bfloat16)
+    tower = seen(config, "model.audio_tower", model, lambda tower: tower(sound, mask))
+    projection = seen(config, "model.embed_audio", model, lambda embedder: embedder(heard))
+    assert (tower[0] + projection[0], tower[1]) == counted(config, audios=[frames])
+    assert min(tower) > 0
+
+
+@pytest.mark.parametrize("frames", [4, 48, 130])
+@pytest.mark.parametrize("ears", EARS)
+def test_tokens_of_an_audio_read_those_that_the_model_shows_them(ears: str, frames: int) -> None:
+    """In two layers, heads of 8 numbers (or four of 4): scores, those of distances, and the sum."""
+    model = trained.build(hearing(ears)).eval().model.audio_tower
+    sound, mask = torch.zeros(1, frames, 12, dtype=torch.bfloat16), torch.ones(1, frames, dtype=torch.bool)
+    weights = model(sound, mask, output_attentions=True).attentions[0]
+    tokens = -(-frames // 4)
+    read = int((weights[0, 0].flatten(0, 1)[:tokens] > 0).sum())
+    assert FlopCounter(hearing(ears), "exact", "forward").by_kind([], audios=[frames])["attention"] == 2 * 6 * 16 * read
+
+
+def test_an_audio_reads_twelve_tokens_at_most() -> None:
+    """40 tokens, of 4 frames each; 66 less where there are fewer before one. Two layers of two heads of 8 numbers."""
+    exact, dense = (FlopCounter(SOUND, name, "forward").by_kind([], audios=[160]) for name in ("exact", "standard"))
+    assert exact["attention"] == 2 * 2 * 6 * 8 * (40 * 12 - 66)
+    assert dense["attention"] == 2 * 2 * 6 * 8 * 40 * 12
+
+
+def test_an_audio_adds_its_tower_and_its_tokens_through_the_projection() -> None:
+    """160 frames make 40 tokens: four blocks of 12, multiplied with 24 tokens and 13 distances."""
+    kinds = FlopCounter(SOUND, EAGER, "forward").by_kind([], audios=[160])
+    conformer = 4 * 16 * 64 + 4 * 16 * 16 + (2 + 1) * 16 * 16
+    per_token = 6 * 3 * 16 + 2 * conformer + 16 * 24 + 24 * 64
+    assert kinds["linear"] - 2 * (40 * per_token + 2 * 13 * 16 * 16) == 2 * 9 * (80 * 6 * 12 + 40 * 3 * 12 * 6)
+    assert kinds["attention"] == 2 * 2 * 48 * (4 * 8 * 24 + 2 * 8 * 13)
+    text = FlopCounter(SOUND, EAGER)
+    assert text([50]) == FlopCounter(SOUND | {"audio_config": None}, EAGER)([50])
+    assert text([50], audios=[160, 160]) - text([50]) == 2 * (text([50], audios=[160]) - text([50]))
+
+
+@pytest.mark.parametrize(
+    ("way", "taps"),
+    [
+        (everything, True),
+        (frozen("model.audio_tower"), False),
+        (frozen("model.language_model"), True),
+        (only("model.audio_tower"), True),
+        (only("*.relative_k_proj"), False),
+        (only("*.audio_tower.layers.*.self_attn.k_proj"), False),
+        (only("*.audio_tower.layers.*.self_attn.v_proj"), False),
+        (only("*.audio_tower.output_proj"), False),
+        (only("model.embed_audio"), False),
+    ],
+    ids=["everything", "ears frozen", "text frozen", "ears", "distances", "keys", "values", "output", "embedder"],
+)
+def test_passes_are_those_of_autograd(way: Any, taps: bool) -> None:
+    """The counter adds to the weight gradients of depthwise `taps` as if they mixed channels. It takes weights that
+    meet frozen streams for activations, so that both are compared together."""
+    frames, tokens = 64, 16
+    real, training = way(trained.build(SOUND))
+    ids = torch.tensor([[5, 6, *[73] * tokens, 7, 8, 9]])
+    inputs = {
+        "input_features": torch.zeros(1, frames, 12, dtype=torch.bfloat16),
+        "input_features_mask": torch.ones(1, frames, dtype=torch.bool),
+    }
+    found = trained.seen(real, False, input_ids=ids, **inputs)
+    convolved = trained.AUTOGRAD.changed(name="with taps", weights=MATMUL_KINDS | {"conv"})
+    ours = sum(FlopCounter(SOUND, convolved, training=training).by_kind([ids.shape[1]], audios=[frames]).values())
+    # 16 channels of 5 taps at 16 places, in each of two layers
+    assert ours + taps * 2 * (2 * 16 * 5 * 16) * 15 == found.weights + found.mixers
 
 
 @pytest.mark.parametrize(
@@ -124,6 +208,16 @@ SOUND = {"model_type": "gemma4", "text_config": TEXT, "audio_config": HEARING, "
 def test_an_audio_tower_that_cannot_hear_is_named(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidConfig, match=f"audio_config.*{named}"):
         describe(SOUND | {"audio_config": HEARING | fields})
+
+
+def test_sound_without_an_audio_tower_is_refused() -> None:
+    with pytest.raises(InvalidBatch, match="audios"):
+        FlopCounter({"model_type": "gemma4", "text_config": TEXT})([10], audios=[100])
+
+
+def test_samples_of_the_unified_model_pass_one_matrix() -> None:
+    unified = FlopCounter({"model_type": "gemma4_unified", "text_config": TEXT, "audio_config": {}}, EAGER, "forward")
+    assert unified([], audios=[7]) == 7 * 2 * 640 * 64
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,10 @@ class Gemma4Config(Multimodal):
     audio_config: Gemma4AudioConfig | None = None
 
 
+SOUND = Stream("audio", every=4, pad=3)
+"""Frames of an audio, halved twice by convolutions that round up."""
+
+
 def clipped(read: int, out: int) -> Module:
     """A matrix whose inputs and outputs are clipped to a range that the checkpoint says."""
     return Module(linear=Linear(read, out))
@@ -300,9 +304,7 @@ def vision_tower(c: Gemma4VisionConfig) -> Module:
 
 
 def audio_tower(c: Gemma4AudioConfig) -> Module:
-    """A conformer, which is not counted.
-
-    No config says how many frequencies it hears: the matrix behind the convolutions, which leave a
+    """A conformer. No config says how many frequencies it hears: the matrix behind the convolutions, which leave a
     quarter of them, reads as many as a quarter of the first one's channels."""
     hidden, heads, left = c.hidden_size, c.num_attention_heads, c.subsampling_conv_channels[0] // 4
     convs = [(channels, (3, 3), (2, 2)) for channels in c.subsampling_conv_channels]
@@ -321,7 +323,7 @@ def audio_tower(c: Gemma4AudioConfig) -> Module:
         subsample_conv_projection=subsampling("layer", 4 * left, hidden, convs, lambda n: LayerNorm(n, bias=False)),
         layers=Layers([layer] * c.num_hidden_layers),
         output_proj=Linear(hidden, c.output_proj_dims, True),
-    ).never_run()
+    ).on(SOUND)
 
 
 @register("gemma4", Gemma4Config)
@@ -334,7 +336,7 @@ def gemma4(c: Gemma4Config) -> Module:
         towers["embed_vision"] = projection.on(Stream("image", every=vision.pooling_kernel_size**2))
     if audio := c.audio_config:
         towers["audio_tower"] = audio_tower(audio)
-        towers["embed_audio"] = Module(embedding_projection=Linear(audio.output_proj_dims, out)).never_run()
+        towers["embed_audio"] = Module(embedding_projection=Linear(audio.output_proj_dims, out)).on(SOUND)
     return multimodal_lm(c, body(c.text_config), **towers)
 
 

@@ -34,7 +34,8 @@ class JambaConfig(Decoder):
             period, offset = getattr(self, f"{name}_layer_period"), getattr(self, f"{name}_layer_offset")
             if offset >= period:
                 raise ValueError(f"{name}_layer_offset: found {offset}, expected less than its period, {period}")
-        check_top_k(self.num_experts_per_tok, self.num_experts)
+        if self.num_experts > 1:  # else no layer has a router
+            check_top_k(self.num_experts_per_tok, self.num_experts)
         if self.mamba_dt_rank == "auto":
             self.mamba_dt_rank = -(-self.hidden_size // 16)
 

@@ -100,9 +100,8 @@ def vision_backbone(hidden: int, inner: int) -> Module:
 @register("molmo", MolmoConfig)
 def molmo(c: MolmoConfig) -> Module:
     hidden, words = c.hidden_size, c.embedding_size or c.vocab_size
-    tables = {"embedding": words, "new_embedding": NEW_WORDS}
     transformer = Module(
-        wte=Module(**{name: Weight((rows, hidden), "embedding") for name, rows in tables.items()}),
+        wte=Module(embedding=Weight((words, hidden), "embedding"), new_embedding=Weight((NEW_WORDS, hidden), "lookup")),
         blocks=Layers([block(c)] * c.num_hidden_layers),
         ln_f=Norm(hidden, "final_norm"),
         ff_out=Linear(hidden, words, kind="head"),

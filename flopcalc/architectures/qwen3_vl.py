@@ -30,6 +30,7 @@ class Qwen3VLMoeTextConfig(Qwen3MoeConfig):
     moe_intermediate_size: Size = 1408
     num_experts: Count = aliases("num_experts", "num_local_experts", default=60)
     num_experts_per_tok: Size = 4
+    tie_word_embeddings: bool = True
     use_sliding_window: bool = legacy(False)
     sliding_window: Count | None = legacy()
 

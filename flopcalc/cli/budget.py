@@ -69,6 +69,8 @@ def command(
     The MFU must be one that the convention was counted by: a half-causal 40 % is another time than a
     dense one.
     """
+    if mfu != mfu:  # NaN passes every range
+        raise click.UsageError("--mfu: found nan, expected a fraction above 0 and up to 1")
     peak = read_peak(device, dtype, peak_flops)
     tree = describe(model, mtp=training.mtp)
     rows: list[dict[str, Any]] = []

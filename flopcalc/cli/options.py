@@ -99,6 +99,6 @@ def read_lengths(text: str, name: str) -> list[int]:
 def read_documents(file: TextIO) -> list[int]:
     """Document lengths in tokens from a file in the forms of `read_lengths`. Raises InvalidBatch."""
     try:
-        return read_lengths(file.read(), file.name)
+        return read_lengths(file.read().removeprefix("\ufeff"), file.name)
     except UnicodeDecodeError:
         raise InvalidBatch(f"{file.name}: not a text file; expected one document length a line") from None

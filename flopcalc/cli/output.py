@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -26,7 +27,9 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
     line on stderr at most; a traceback is a fault of flopcalc itself.
     """
     try:
-        code = command.main(args, prog_name="flopcalc", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = cast(Any, _show_warning)
+            code = command.main(args, prog_name="flopcalc", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except FlopcalcError as error:
@@ -43,6 +46,10 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         return _fail(str(error), 2)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"flopcalc: {message}", err=True)
 
 
 def _fail(message: str, code: int) -> int:

@@ -29,6 +29,8 @@ def command(models: tuple[str, ...], everything: bool, lengths: str | None, jobs
 
     The exit code is 1 where anything differs. Needs torch and transformers: flopcalc[verify].
     """
+    if everything and models:
+        raise click.UsageError("name a MODEL or pass --all, not both")
     if everything:
         return _survey(jobs, as_json)
     if not models:
