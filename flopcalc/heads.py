@@ -13,7 +13,10 @@ from flopcalc.config import class_name
 from flopcalc.errors import InvalidConfig, UnsupportedModel
 from flopcalc.tree import Linear, Module
 
-__all__ = ["with_named_head"]
+__all__ = ["CLASSIFIERS", "with_named_head"]
+
+CLASSIFIERS = ("score", "classifier")
+"""What the matrix of a classifier is called."""
 
 _SEQUENCE, _TOKEN = "ForSequenceClassification", "ForTokenClassification"
 _NAMED_CLASSIFIER = {

@@ -201,8 +201,20 @@ def test_frozen_modules_take_no_weight_gradient(tmp_path):
     )
 
 
+def test_a_classifier_is_counted_as_such_whatever_class_its_file_names(tmp_path):
+    named = {"num_labels": 3, "architectures": ["Qwen3ForCausalLM"], "pad_token_id": 0}
+    model = transformers.Qwen3ForSequenceClassification(transformers.Qwen3Config(**QWEN3, **named))
+    trainer, callback, _ = build(tmp_path, model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        callback.on_train_begin(trainer.args, trainer.state, trainer.control, model=trainer.model)
+    tree = callback.door.meter.counter.tree
+    assert dict(tree.parameters()) == {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+
+
 def test_a_model_without_a_language_model_head_is_warned_about(tmp_path):
-    model = transformers.Qwen3ForSequenceClassification(transformers.Qwen3Config(**QWEN3, pad_token_id=0))
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**sizes))
     trainer, callback, _ = build(tmp_path, model)
     with pytest.warns(UserWarning, match="no language model head"):
         callback.on_train_begin(trainer.args, trainer.state, trainer.control, model=trainer.model)

@@ -13,8 +13,11 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from flopcalc.config import read_config
 from flopcalc.distributed import metering_group
-from flopcalc.errors import InvalidConfig
+from flopcalc.errors import InvalidConfig, UnsupportedModel
+from flopcalc.estimators import describe
+from flopcalc.heads import CLASSIFIERS
 from flopcalc.integrations.door import Door, guarded, synchronize
 from flopcalc.integrations.trained import training_of
 from flopcalc.tree import walk
@@ -87,9 +90,11 @@ class MfuCallback(TrainerCallback):
         self._hook = model.register_forward_pre_hook(watch, with_kwargs=True)
 
     def _check_head(self, model: Any) -> None:
-        """The config says nothing of a head other than that of a language model."""
+        """A head that is neither a language model's nor a plain classifier is not known."""
         tree = getattr(self.door.meter and self.door.meter.counter, "tree", None)
-        counted = tree is not None and any(t.kind == "head" for visit in walk(tree) for t in visit.tensors)
+        counted = tree is not None and any(
+            t.kind == "head" and visit.path not in CLASSIFIERS for visit in walk(tree) for t in visit.tensors
+        )
         if counted and getattr(model, "get_output_embeddings", lambda: True)() is None:
             self.door.warn(
                 f"{type(model).__name__} has no language model head, but one is counted; pass MfuCallback(model=) a "
@@ -162,14 +167,21 @@ class MfuCallback(TrainerCallback):
 
 
 def _config(model: Any) -> Any:
-    """The transformers config of a model or of what wraps it."""
+    """The config of a model or of what wraps it, with the class that it really is."""
     config = getattr(model, "config", None)
     if config is None:
         raise InvalidConfig(
             f"model: found {type(model).__name__} without a config; pass MfuCallback(model=) a config or a counter, "
             f"such as flopcalc.integrations.torch.FlopCounter(model)"
         )
-    return config
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    model_type, fields = read_config(config)
+    as_built = {**fields, "model_type": model_type, "architectures": [type(base).__name__]}
+    try:  # a config loaded for a classifier still names the class of its file
+        describe(as_built)
+    except UnsupportedModel:
+        return config
+    return as_built
 
 
 def _size(args: Any, name: str) -> int:
