@@ -79,7 +79,7 @@ def test_estimate_counts_a_batch_as_one_row(run_json: Any, tmp_path: Path) -> No
     assert (answer["model_type"], answer["phase"]) == ("qwen3_moe", "train")
 
 
-@pytest.mark.parametrize("text", ["[8192, 300]", "8192 300", "8192,300", " 8192 ,\n 300\n"])
+@pytest.mark.parametrize("text", ["[8192, 300]", "8192 300", "8192,300", " 8192 ,\n 300\n", "\ufeff8192\n300"])
 def test_documents_are_read_from_any_plain_list(run_json: Any, tmp_path: Path, text: str) -> None:
     (tmp_path / "docs").write_text(text)
     (row,) = run_json("estimate", QWEN, "--docs", str(tmp_path / "docs"))["rows"]
@@ -166,6 +166,9 @@ def test_models_lists_every_type_and_can_be_searched(run: Any, run_json: Any) ->
         (("estimate", "\0", "--seq-len", "1"), "config.json"),
         (("estimate", "", "--seq-len", "1"), "config.json"),
         (("params", "."), "without config.json"),
+        (("params", "t5"), "model_type 't5' is not counted: an encoder and a decoder"),
+        (("estimate", QWEN, "--batch", "1,,2"), "found ''"),
+        (("verify", "--all", "llama"), "not both"),
         (("registry",), "Missing command"),
         (("registry", "nope"), "nope"),
         (("registry", "add", __file__, "--model", "a/b", "--source", "x"), "not a readable config.json"),

@@ -140,6 +140,7 @@ BUDGET = ("budget", QWEN, "--device", "H100-SXM", "--seq-len", "8192", "--tokens
         ((*BUDGET, "._e1T", "--mfu", "0.4"), ["._e1T"]),
         ((*BUDGET, "1T", "--mfu", "40"), ["40"]),
         ((*BUDGET, "1T", "--mfu", "0"), ["0"]),
+        ((*BUDGET, "1T", "--mfu", "nan"), ["--mfu: found nan"]),
         ((*BUDGET, "1T"), ["--mfu"]),
     ],
 )

@@ -338,6 +338,16 @@ def test_no_value_of_a_single_field_breaks_the_reader(model_type: str) -> None:
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_none_are_named(value: float) -> None:
+    with pytest.raises(InvalidConfig, match="ffn_proj_factor"):
+        describe({"model_type": "xlstm", "ffn_proj_factor": value})
+
+
+def test_an_experts_top_k_means_nothing_where_there_is_one_expert() -> None:
+    assert describe({"model_type": "jamba", "num_experts": 1}).num_params() == 9_290_690_432  # transformers' own
+
+
 @given(VALUES)
 def test_any_value_as_a_config_gives_a_number_or_a_named_error(value: Any) -> None:
     if isinstance(value, str):
