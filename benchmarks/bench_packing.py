@@ -1,6 +1,6 @@
 """FLOP imbalance and time of `flopcalc.pack` beside the packers of the field, in one run.
 
-    python benchmarks/bench_packing.py            # prints the tables of packing.md; about half an hour
+    python benchmarks/bench_packing.py            # prints the tables of packing.md; about ten minutes
     python benchmarks/bench_packing.py --quick    # 10 thousand documents only; about a minute
 
 A cell of the large tables is "imbalance (micro-batches a rank; CPU seconds)", imbalance being
