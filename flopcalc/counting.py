@@ -242,15 +242,20 @@ class FlopCounter:
     def hardware_flops(self, seq_lens: Any, images: Any = None, audios: Any = None, *, routing: Any = None) -> int:
         """FLOPs of a batch that the devices run: those of the model, and the activations that
         `training.recompute` computes again. The arguments are those of a call."""
-        flops = self(seq_lens, images, audios, routing=routing)
+        again = self.recomputed_flops(seq_lens, images, audios, routing=routing)
+        return self(seq_lens, images, audios, routing=routing) + again
+
+    def recomputed_flops(self, seq_lens: Any, images: Any = None, audios: Any = None, *, routing: Any = None) -> int:
+        """FLOPs of the activations of a batch that `training.recompute` computes again. The arguments
+        are those of a call."""
         share = self.training.recompute
         if share is None or self.phase == "forward":
-            return flops
+            return 0
         if share == "selective":
             batch = self._read(seq_lens, images, audios)
-            return flops + sum(_amount(work, stream, batch) for stream, work in self._attention_again.items())
+            return sum(_amount(work, stream, batch) for stream, work in self._attention_again.items())
         forward = self._again(seq_lens, images, audios, routing=routing)
-        return flops + (forward if share == "full" else round(Fraction(str(share)) * forward))
+        return forward if share == "full" else round(Fraction(str(share)) * forward)
 
     @cached_property
     def _again(self) -> FlopCounter:

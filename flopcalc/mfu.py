@@ -93,7 +93,7 @@ class MfuMeter:
         options = {"convention": convention, "phase": phase, "training": training}
         self.counter, self.convention = _counter(model, _given(options))
         """What counts: (seq_lens, ...) -> FLOPs."""
-        self.recompute, self._hardware = _recomputing(self.counter, recompute)
+        self.recompute, self._recomputed = _recomputing(self.counter, recompute)
         self.devices = _whole("devices", devices, least=1)
         self.peak = peak_flops if isinstance(peak_flops, Peak) else resolve_peak(device, dtype, peak=peak_flops)
         """The peak of one device and where it came from; None where it is not known, and MFU neither."""
@@ -145,20 +145,21 @@ class MfuMeter:
         if type(flops) is not int or flops < 0:
             flops = _whole("FLOPs of a batch", flops)
         if self._paused_at is None:
-            again = self._hardware
-            hardware = _with_recomputed(flops, self.recompute) if again is None else again(seq_lens, **media)
+            again = self._recomputed
+            recomputed = _share_of_step(flops, self.recompute) if again is None else again(seq_lens, **media)
             tokens = int(sum(seq_lens) if type(seq_lens) is list else seq_lens.sum())
             self._flops += flops
-            self._hardware_flops += hardware
+            self._hardware_flops += flops + recomputed
             self._tokens += tokens
             self._positions += tokens if positions is None else positions
 
     def add_flops(self, flops: int, tokens: int = 0) -> None:
         """Count work whose FLOPs are known, as `add` does. Raises InvalidOption."""
         flops, tokens = _whole("flops", flops), _whole("tokens", tokens)
+        recomputed = _share_of_step(flops, self.recompute)
         if self._paused_at is None:
             self._flops += flops
-            self._hardware_flops += _with_recomputed(flops, self.recompute)
+            self._hardware_flops += flops + recomputed
             self._tokens += tokens
             self._positions += tokens
 
@@ -273,7 +274,7 @@ class MfuMeter:
         return logs
 
     def _figures(self, totals: Totals) -> dict[str, float]:
-        return totals.figures(self.recompute, counted=self._hardware is not None)
+        return totals.figures(self.recompute, counted=self._recomputed is not None)
 
     def _over_window(self) -> Totals:
         return sum(self._window, Totals())
@@ -378,7 +379,7 @@ def _counter(model: Any, options: dict[str, Any]) -> tuple[Callable[..., int], s
 
 
 def _recomputing(counter: Any, recompute: Any) -> tuple[Recompute | None, Callable[..., int] | None]:
-    """(what is computed again, what counts FLOPs with it; None where the counter cannot tell)"""
+    """(what is computed again, what counts its FLOPs; None where the counter cannot tell)"""
     share = Training(recompute=1.0 if recompute == "full" else recompute).recompute
     if not isinstance(counter, FlopCounter):
         if share == "selective":
@@ -389,16 +390,17 @@ def _recomputing(counter: Any, recompute: Any) -> tuple[Recompute | None, Callab
         return share, None
     if share is None:
         share = 1.0 if counter.training.recompute == "full" else counter.training.recompute
+    if share is None:
+        return None, None
     training = counter.training.model_copy(update={"recompute": share})
-    counter = FlopCounter(counter.tree, counter.convention, counter.phase, training)
-    return share, None if share is None else counter.hardware_flops
+    return share, FlopCounter(counter.tree, counter.convention, counter.phase, training).recomputed_flops
 
 
-def _with_recomputed(flops: int, share: Recompute | None) -> int:
-    """FLOPs of a full training step, of which the forward pass is a third, with its `share` run again."""
+def _share_of_step(flops: int, share: Recompute | None) -> int:
+    """The `share` of the forward pass of a full training step, of which that pass is a third."""
     if isinstance(share, str):
         raise InvalidOption(f"add_flops: found recompute {share!r}, expected a fraction or 'full': it needs lengths")
-    return flops if share is None else flops + round(Fraction(str(share)) * flops / 3)
+    return 0 if share is None else round(Fraction(str(share)) * flops / 3)
 
 
 def _whole(name: str, value: Any, least: int = 0) -> int:

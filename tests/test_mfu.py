@@ -191,8 +191,11 @@ def test_a_counter_that_knows_its_recomputation_sets_hfu_by_itself():
     assert logs["perf/hfu"] - logs["perf/mfu"] == pytest.approx(attention / 1e12, rel=1e-9)
     with pytest.raises(InvalidOption, match="selective"):
         MfuMeter(lambda lengths: 1, peak_flops=1e12, recompute="selective")
+    meter.add([10])
+    before = meter._share(1.0, 1.0)
     with pytest.raises(InvalidOption, match="add_flops"):
         meter.add_flops(10)
+    assert meter._share(1.0, 1.0) == before
 
 
 @pytest.mark.parametrize("form", ["list", "tuple", "iterator", "numpy", "torch", "documents"])
